@@ -1,0 +1,15 @@
+// EPL, Easy Parallel Library: start here. One header for a whole program:
+//
+//   epl::init(epl::Config{{"pipeline.num_micro_batch", 4}});       // config.h, env.h
+//   { epl::With stage(epl::replicate(1, "stage_0")); ... }          // strategy.h, in forward
+//   epl::Trainer trainer(net, optimizer, step_function);            // trainer.h
+//   trainer.step({data, target});
+#pragma once
+
+#include <epl/cluster.h>
+#include <epl/collection.h>
+#include <epl/config.h>
+#include <epl/env.h>
+#include <epl/error.h>
+#include <epl/strategy.h>
+#include <epl/trainer.h>

@@ -1,0 +1,127 @@
+// Trainer: an ordinary LibTorch training step, compiled.
+//
+//   epl::Trainer trainer(net, optimizer, [&](const epl::Batch& batch) {
+//     return torch::nn::functional::cross_entropy(net->forward(batch[0]), batch[1]);
+//   });
+//   for (auto& batch : *loader) std::cout << trainer.step({batch.data, batch.target}).loss << "\n";
+//
+// The first step records the function: forward, loss and backward become one graph, which passes
+// rewrite and a Plan lays out in memory. Every step then runs the Plan and updates the parameters as
+// the optimizer says. k steps give the parameters that k steps of the plain loop give:
+//
+//   optimizer.zero_grad();  loss = step(batch);  loss.backward();  optimizer.step();
+//
+// The module, the optimizer and the loader stay the user's own: a changed learning rate takes effect
+// with the next step, torch::save(net, ...) saves what was trained. The function is C++ that runs only
+// while it is recorded: what it computes from tensors is replayed, C++ variables keep the value they
+// had then. Numbers that change from step to step belong into the batch.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace epl {
+
+// What one call of the step function reads.
+using Batch = std::vector<torch::Tensor>;
+
+// Returns one micro batch at a time.
+using BatchSource = std::function<Batch()>;
+
+// What the step function returns: the loss, and other tensors worth knowing by their names. Those are
+// merged by their mean over the micro batches; epl::add_to_collection offers other ways to merge.
+struct StepOutput {
+  StepOutput(torch::Tensor loss) : loss(std::move(loss)) {}  // NOLINT: a plain loss converts
+  StepOutput(torch::Tensor loss, std::map<std::string, torch::Tensor> metrics)
+      : loss(std::move(loss)), metrics(std::move(metrics)) {}
+
+  torch::Tensor loss;
+  std::map<std::string, torch::Tensor> metrics;
+};
+
+using StepFunction = std::function<StepOutput(const Batch&)>;
+
+// What a step hands back.
+struct StepResult {
+  double loss = 0;                               // mean over the micro batches
+  std::map<std::string, torch::Tensor> metrics;  // merged, by name
+  bool skipped = false;                          // the loss was not finite and no update was made
+  double gradient_norm = 0;                      // before clipping; 0 unless clip_grad_norm is set
+};
+
+struct TrainerOptions {
+  // As torch::nn::utils::clip_grad_norm_ and clip_grad_value_, applied to the accumulated gradients
+  // before the update. 0 switches off.
+  double clip_grad_norm = 0;
+  double clip_norm_type = 2;
+  double clip_grad_value = 0;
+};
+
+// A module and the name that its parameters get in plans and messages.
+struct NamedModule {
+  std::string name;
+  std::shared_ptr<torch::nn::Module> module;
+};
+
+using OptimizerList = std::vector<std::reference_wrapper<torch::optim::Optimizer>>;
+
+class Trainer {
+ public:
+  // Takes std::shared_ptr<Net> as well as a module holder made by TORCH_MODULE.
+  template <typename Module>
+  Trainer(Module& net, torch::optim::Optimizer& optimizer, StepFunction step,
+          TrainerOptions options = {})
+      : Trainer(std::vector<NamedModule>{{"", module_of(net)}}, OptimizerList{optimizer},
+                std::move(step), options) {}
+
+  // Several modules, several optimizers; the parameters of one optimizer are updated in the order in
+  // which the optimizers are given.
+  Trainer(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
+          TrainerOptions options = {});
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) noexcept;
+
+  // One update from this batch, cut evenly along dim 0 into pipeline.num_micro_batch micro batches.
+  StepResult step(const Batch& batch);
+
+  // One update from pipeline.num_micro_batch calls of `source`.
+  StepResult step(const BatchSource& source);
+
+  // Runs `fn` on the batch with every module in eval mode and gradients off, then restores the modes.
+  StepOutput evaluate(const StepFunction& fn, const Batch& batch);
+
+  // The plan that the last step ran, as text. Before the first step there is none: an error.
+  std::string plan() const;
+
+  // The captured graph behind it after all passes, as text.
+  std::string graph() const;
+
+  // Parameters, buffers and optimizer state in one file, written to a temporary name first so that a
+  // crash leaves the old file whole.
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+  struct Impl;
+
+ private:
+  template <typename Module>
+  static std::shared_ptr<torch::nn::Module> module_of(Module& net) {
+    if constexpr (std::is_convertible_v<Module, std::shared_ptr<torch::nn::Module>>) {
+      return net;
+    } else {
+      return net.ptr();
+    }
+  }
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace epl
