@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that the build uses: those that are missing, as root or by sudo.
+# With nothing missing it returns at once.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache          # the build
+  libtorch-dev libopenblas0-openmp      # LibTorch 1.13 and a BLAS that shares OpenMP's threads with it
+  nlohmann-json3-dev libcli11-dev       # JSON and command lines
+  libgtest-dev libgmock-dev python3     # the tests
+  zlib1g-dev dataset-fashion-mnist      # the quickstart's data
+)
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: this is not Debian, so nothing is installed; the build needs: ${packages[*]}" >&2
+  exit 0
+fi
+
+installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
+missing=()
+for package in "${packages[@]}"; do
+  grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: cannot install packages: not root, and there is no sudo" >&2
+    echo "  try:      as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+# Waits for another apt (a fresh machine often runs one) instead of failing.
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+}
+
+install_missing() { apt install -y --no-install-recommends "${missing[@]}" >/dev/null; }
+
+echo "setup: installing ${missing[*]}"
+# The lists of packages may be absent or old: they are fetched only where installing fails.
+install_missing 2>/dev/null || { apt update && install_missing; }
