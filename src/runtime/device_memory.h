@@ -1,48 +1,71 @@
 // The memory of one device: where its tensors live, how much is in use, how much was at most.
 //
-// A CPU device is a thread. While a DeviceMemory::Use stands on a thread, every CPU tensor made there
-// takes its memory from this DeviceMemory: blocks are cut from large mapped segments, joined again
-// when they are freed, and kept across steps, so that a step does not fault in fresh pages. Tensors
-// may outlive the Use and be freed from any thread; they keep the segments alive.
+// A CPU device is a thread. While a DeviceMemory::Use stands on a thread, every CPU tensor made
+// there takes its memory from this DeviceMemory: blocks are cut from large mapped segments, joined
+// again when they are freed, and kept across steps, so that a step does not fault in fresh pages.
+// Tensors may outlive the Use and the DeviceMemory and be freed from any thread, also after main()
+// has returned; the segments stay until the last of them is gone.
 //
-// Without a Use on the thread LibTorch allocates as it always did.
+//   DeviceMemory memory;
+//   DeviceMemory::Use use(memory);
+//   ... build a model, train it ...
+//   std::cout << memory.account().peak;
+//
+// Without a Use on the thread LibTorch allocates as it always did. That includes the threads that
+// LibTorch starts inside an operator (OpenMP): what a kernel allocates there is not accounted for.
+// Nor is a tensor older than the first DeviceMemory that grows by resize_(): its storage remembers
+// LibTorch's own allocator. LibTorch's profiler does not see the memory of a DeviceMemory.
+//
+// The first DeviceMemory of the process puts an allocator in front of LibTorch's for the CPU. c10
+// has no lock there, so no other thread should be making tensors at that moment; every later
+// DeviceMemory may be made at any time.
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
-#include <memory>
 
 namespace epl {
 
 class DeviceMemory {
+  struct Pool;
+
  public:
   DeviceMemory();
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
+  // A tensor counts with its bytes rounded up to a multiple of 64. What the pool itself needs (64
+  // bytes a block, and what is too little to be split off) shows in `reserved` only.
   struct Account {
-    int64_t in_use = 0;    // bytes that tensors hold now
+    int64_t in_use = 0;    // bytes that tensors and reserve() hold now
     int64_t peak = 0;      // most bytes held at once since the last reset_peak()
     int64_t reserved = 0;  // bytes mapped from the operating system
     int64_t hits = 0;      // expectations (see Expect) that were met
-    int64_t misses = 0;
+    int64_t misses = 0;    // and that were not, once their Expect is gone
   };
   Account account() const;
   void reset_peak();
 
   // No more than this many bytes in use; 0 is no limit. An allocation beyond it, or one that the
-  // operating system refuses, throws epl::Error "out of memory" with the numbers of the account.
+  // operating system refuses, throws epl::Error "out of memory" with the numbers of the account,
+  // and leaves all as it was.
   void set_limit(int64_t bytes);
 
   // Gives segments without a used block back to the operating system.
   void trim();
 
-  // Memory for a whole plan: 64-byte aligned, huge pages where the system grants them.
+  // Memory for a whole plan: 64-byte aligned, huge pages where the system grants them, in use
+  // until the DataPtr is gone. Needs no Use.
   c10::DataPtr reserve(int64_t bytes);
 
-  // Takes over this thread's CPU allocations while it stands. Nests; the inner one counts.
+  class Expect;
+
+  // Takes over this thread's CPU allocations while it stands. Nests; the inner one counts, and the
+  // expectations of an outer one wait until it is gone. Ends on the thread that made it, and before
+  // the DeviceMemory does.
   class Use {
    public:
     explicit Use(DeviceMemory& memory);
@@ -51,25 +74,48 @@ class DeviceMemory {
     Use& operator=(const Use&) = delete;
 
    private:
-    DeviceMemory* previous_;
+    Pool* outer_pool_;
+    Expect* outer_expect_;
   };
 
   // While it stands on this thread, the first allocation of exactly `bytes` bytes gets `address`
-  // instead of memory of its own, and freeing it does nothing. This is how an operator without an out=
-  // variant writes its result where the plan wants it. Several expectations may stand in one object.
+  // instead of memory of its own, and freeing it does nothing. This is how an operator without an
+  // out= variant writes its result where the plan wants it:
+  //
+  //   DeviceMemory::Expect expect;
+  //   expect.add(slot, bytes);
+  //   at::Tensor result = op(...);
+  //   if (result.data_ptr() != slot) ... copy it there ...
+  //
+  // The check is the caller's: an operator may take the address for an intermediate of that size.
+  // Several expectations may stand in one object: of equal sizes the first added is met first. An
+  // inner Expect is asked before an outer one. The addresses belong to a reserve(), so they do not
+  // count again. Needs a Use, on which it ends; costs a few nanoseconds.
   class Expect {
    public:
     Expect();
     ~Expect();
     Expect(const Expect&) = delete;
     Expect& operator=(const Expect&) = delete;
-    void add(void* address, int64_t bytes);
+    void add(void* address, int64_t bytes) { open_.push_back({address, bytes}); }
+
+   private:
+    friend class DeviceMemory;
+    struct Entry {
+      void* address;
+      int64_t bytes;
+    };
+    void* meet(int64_t bytes);
+
+    Expect* outer_;
+    int64_t hits_ = 0;
+    c10::SmallVector<Entry, 4> open_;  // what no allocation has met yet
   };
 
  private:
-  struct Pool;
-  std::shared_ptr<Pool> pool_;  // shared with every tensor that holds memory of it
-  friend class CpuAllocator;
+  class Allocator;
+  struct Thread;
+  Pool* const pool_;  // deletes itself when both this and its last block are gone
 };
 
 }  // namespace epl

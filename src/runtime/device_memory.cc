@@ -1,0 +1,240 @@
+#include "runtime/device_memory.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
+
+#include "base/check.h"
+#include "runtime/segments.h"
+
+namespace epl {
+
+// What a DeviceMemory and its tensors share. Blocks up to kSmall bytes have segments of their own:
+// small ones that live long do not stand in the way of large ones.
+struct DeviceMemory::Pool {
+  static constexpr int64_t kSmall = Segments::kBinned;
+  static constexpr int64_t kSmallSegment = 2 << 20;
+  static constexpr int64_t kLargeSegment = 32 << 20;
+
+  void* allocate(size_t size, bool planned);
+  static void release(void* data);
+  void trim();
+  [[noreturn]] void out_of_memory(int64_t wanted, bool by_limit) const;
+
+  mutable std::mutex mutex;
+  Segments small{this, kSmallSegment, Segments::kAlign};
+  Segments large{this, kLargeSegment, kSmall};
+  int64_t in_use = 0;
+  int64_t peak = 0;
+  int64_t limit = 0;
+  int64_t blocks = 0;      // used ones
+  bool abandoned = false;  // its DeviceMemory is gone
+  std::atomic<int64_t> hits{0};
+  std::atomic<int64_t> misses{0};
+};
+
+void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
+  constexpr size_t kMost =
+      std::numeric_limits<int64_t>::max() / 2;  // what adds up without overflow
+  const int64_t wanted = std::min(size, kMost);
+  const int64_t bytes = (wanted + Segments::kAlign - 1) / Segments::kAlign * Segments::kAlign;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (limit > 0 && bytes > limit - in_use) out_of_memory(wanted, /*by_limit=*/true);
+  Segments& segments = bytes <= kSmall ? small : large;
+  Segments::Block* block = segments.take(bytes);
+  if (block == nullptr) {
+    trim();
+    block = segments.take(bytes);
+  }
+  if (block == nullptr) out_of_memory(wanted, /*by_limit=*/false);
+  block->counted = bytes;
+  block->planned = planned;
+  ++blocks;
+  in_use += bytes;
+  peak = std::max(peak, in_use);
+  return block->data();
+}
+
+void DeviceMemory::Pool::release(void* data) {
+  Segments::Block* const block = Segments::Block::of(data);
+  Segments* const segments = block->home;
+  Pool* const pool = static_cast<Pool*>(segments->owner());
+  bool last;
+  {
+    std::lock_guard<std::mutex> lock(pool->mutex);
+    pool->in_use -= block->counted;
+    segments->give(block);
+    last = --pool->blocks == 0 && pool->abandoned;
+  }
+  if (last) delete pool;
+}
+
+void DeviceMemory::Pool::trim() {
+  small.trim();
+  large.trim();
+}
+
+void DeviceMemory::Pool::out_of_memory(int64_t wanted, bool by_limit) const {
+  const std::string what = concat("out of memory on this device: ", human_bytes(wanted),
+                                  " wanted, ", human_bytes(in_use), " in use");
+  if (by_limit) {
+    throw Error(what + " of a limit of " + human_bytes(limit), "",
+                "smaller micro batches, or a higher limit");
+  }
+  throw Error(what + ", and the operating system gives no more", "",
+              "smaller micro batches, or fewer devices on this machine");
+}
+
+// What stands on a thread. Initial-exec: a load instead of a call, three times for each allocation
+// that is expected; there is room for so little also where EPL is loaded at run time.
+struct DeviceMemory::Thread {
+  Pool* pool = nullptr;
+  Expect* expect = nullptr;
+
+  static Thread& here() {
+    [[gnu::tls_model("initial-exec")]] static thread_local Thread thread;
+    return thread;
+  }
+};
+
+// LibTorch's allocator for the CPU, once there is a DeviceMemory.
+//
+// The raw interface of c10 (raw_allocate, raw_deallocate) has nothing but the address to free a
+// block by, and one deleter for all addresses. So the context of our DataPtrs is their data, and
+// the raw deleter finds out whose address it is given. LibTorch 1.13 is not known to use the raw
+// interface of this allocator; libraries on top of it do.
+class DeviceMemory::Allocator final : public c10::Allocator {
+ public:
+  static Allocator& install() {
+    static Allocator* const installed = [] {
+      auto* allocator = new Allocator(c10::GetCPUAllocator());  // tensors may outlive all statics
+      c10::SetCPUAllocator(allocator, std::numeric_limits<uint8_t>::max());
+      return allocator;
+    }();
+    return *installed;
+  }
+
+  c10::DataPtr allocate(size_t bytes) const override {
+    const Thread& thread = Thread::here();
+    if (thread.pool == nullptr || bytes == 0) return previous_->allocate(bytes);
+    for (Expect* expect = thread.expect; expect != nullptr; expect = expect->outer_) {
+      if (void* address = expect->meet(bytes)) {
+        return {address, address, &c10::detail::deleteNothing, c10::kCPU};
+      }
+    }
+    void* const data = thread.pool->allocate(bytes, /*planned=*/false);
+    return {data, data, &Pool::release, c10::kCPU};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return previous_->raw_deleter() == nullptr ? nullptr : &raw_delete;
+  }
+
+ private:
+  explicit Allocator(c10::Allocator* previous) : previous_(previous) {}
+
+  static void raw_delete(void* data) {
+    Segments* const segments = Segments::around(data);
+    if (segments == nullptr) return install().previous_->raw_deallocate(data);
+    {
+      std::lock_guard<std::mutex> lock(static_cast<Pool*>(segments->owner())->mutex);
+      Segments::Block* const block = segments->find(data);
+      // An expected address is no block, or the first of a plan's, which is not the caller's.
+      if (block == nullptr || block->planned) return;
+    }
+    Pool::release(data);
+  }
+
+  c10::Allocator* const previous_;
+};
+
+DeviceMemory::DeviceMemory() : pool_(new Pool) { Allocator::install(); }
+
+DeviceMemory::~DeviceMemory() {
+  bool unused;
+  {
+    std::lock_guard<std::mutex> lock(pool_->mutex);
+    pool_->abandoned = true;
+    pool_->trim();
+    unused = pool_->blocks == 0;
+  }
+  if (unused) delete pool_;
+}
+
+DeviceMemory::Account DeviceMemory::account() const {
+  std::lock_guard<std::mutex> lock(pool_->mutex);
+  Account account;
+  account.in_use = pool_->in_use;
+  account.peak = pool_->peak;
+  account.reserved = pool_->small.mapped() + pool_->large.mapped();
+  account.hits = pool_->hits;
+  account.misses = pool_->misses;
+  return account;
+}
+
+void DeviceMemory::reset_peak() {
+  std::lock_guard<std::mutex> lock(pool_->mutex);
+  pool_->peak = pool_->in_use;
+}
+
+void DeviceMemory::set_limit(int64_t bytes) {
+  std::lock_guard<std::mutex> lock(pool_->mutex);
+  pool_->limit = bytes;
+}
+
+void DeviceMemory::trim() {
+  std::lock_guard<std::mutex> lock(pool_->mutex);
+  pool_->trim();
+}
+
+c10::DataPtr DeviceMemory::reserve(int64_t bytes) {
+  EPL_ASSERT(bytes >= 0, "memory to reserve is not negative");
+  if (bytes == 0) return {nullptr, c10::kCPU};
+  void* const data = pool_->allocate(bytes, /*planned=*/true);
+  return {data, data, &Pool::release, c10::kCPU};
+}
+
+DeviceMemory::Use::Use(DeviceMemory& memory) {
+  Thread& thread = Thread::here();
+  outer_pool_ = thread.pool;
+  outer_expect_ = thread.expect;
+  thread.pool = memory.pool_;
+  thread.expect = nullptr;
+}
+
+DeviceMemory::Use::~Use() {
+  Thread& thread = Thread::here();
+  thread.pool = outer_pool_;
+  thread.expect = outer_expect_;
+}
+
+DeviceMemory::Expect::Expect() {
+  Thread& thread = Thread::here();
+  EPL_ASSERT(thread.pool != nullptr, "an Expect stands on a Use");
+  outer_ = thread.expect;
+  thread.expect = this;
+}
+
+DeviceMemory::Expect::~Expect() {
+  Thread& thread = Thread::here();
+  thread.expect = outer_;
+  if (hits_ > 0) thread.pool->hits.fetch_add(hits_, std::memory_order_relaxed);
+  if (!open_.empty()) thread.pool->misses.fetch_add(open_.size(), std::memory_order_relaxed);
+}
+
+// The address that waits for an allocation of this size, or null.
+void* DeviceMemory::Expect::meet(int64_t bytes) {
+  for (auto entry = open_.begin(); entry != open_.end(); ++entry) {
+    if (entry->bytes != bytes) continue;
+    void* const address = entry->address;
+    open_.erase(entry);
+    ++hits_;
+    return address;
+  }
+  return nullptr;
+}
+
+}  // namespace epl
