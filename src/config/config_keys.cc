@@ -1,0 +1,108 @@
+#include "config/config_keys.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "config/spelling.h"
+
+namespace epl {
+namespace {
+
+constexpr bool kYes = true;
+constexpr bool kNo = false;
+
+Domain integer(int64_t least) { return {Domain::Type::kInteger, least, {}}; }
+Domain boolean() { return {Domain::Type::kBoolean, 0, {}}; }
+Domain number(int64_t least) { return {Domain::Type::kNumber, least, {}}; }
+Domain word(std::vector<std::string> words) { return {Domain::Type::kWord, 0, std::move(words)}; }
+Domain device_list() { return {Domain::Type::kDeviceList, 0, {}}; }
+Domain loss_scale() { return {Domain::Type::kLossScale, 1, {}}; }
+
+// What they mean: docs/configuration.md. The keys of communication.*,
+// cluster.device_place_prefer_intra_node and pipeline.strategy that are available on one device
+// have nothing to act on there: nothing is sent, placed or scheduled.
+std::vector<ConfigKey> make_config_keys() {
+  return {
+      // clang-format off
+    // key                                     allowed                             default  available
+    {"pipeline.num_micro_batch",               integer(1),                         1,       kYes},
+    {"pipeline.num_stages",                    integer(1),                         0,       kNo},
+    {"pipeline.strategy",
+     word({"PreferBackward", "PreferForward", "PreferBackwardOptimizer"}),
+                                                                  "PreferBackward", kYes},
+
+    {"gradient_checkpoint.type",               word({"", "collection", "auto"}),   "",      kNo},
+    {"gradient_checkpoint.end_taskgraph",      integer(-1),                        -1,      kNo},
+    {"gradient_checkpoint.check_gradients",    boolean(),                          false,   kNo},
+    {"zero.level",                             word({"", "v0", "v1", "v2"}),       "",      kNo},
+    {"offload.level",                          word({"", "v0"}),                   "",      kNo},
+
+    {"amp.level",                              word({"", "O1"}),                   "",      kNo},
+    {"amp.debug_log",                          boolean(),                          false,   kNo},
+    {"amp.loss_scale",                         loss_scale(),                       "dynamic", kNo},
+
+    {"optimizer.num_apply_group",              integer(1),                         1,       kYes},
+
+    {"cluster.device_place_prefer_intra_node", boolean(),                          true,    kYes},
+    {"cluster.run_visible_devices",            device_list(),                      "",      kNo},
+    {"cluster.colocate_split_and_replicate",   boolean(),                          false,   kYes},
+
+    {"communication.num_communicators",        integer(1),                         2,       kYes},
+    {"communication.sparse_as_dense",          boolean(),                          false,   kYes},
+    {"communication.max_splits",               integer(1),                         5,       kYes},
+    {"communication.fp16",                     boolean(),                          false,   kNo},
+    {"communication.fp16_scale",               integer(1),                         128,     kYes},
+    {"communication.clip_after_allreduce",     boolean(),                          false,   kYes},
+    {"communication.gradients_reduce_method",  word({"mean", "sum"}),              "mean",  kYes},
+
+    {"io.slicing",                             boolean(),                          false,   kNo},
+    {"io.unbalanced_io_slicing",               boolean(),                          false,   kNo},
+    {"io.drop_last_files",                     boolean(),                          false,   kNo},
+    {"auto.auto_parallel",                     boolean(),                          false,   kNo},
+
+    {"debug.verify_steps",                     integer(0),                         0,       kYes},
+    {"debug.verify_tolerance",                 number(0),                          1e-5,    kYes},
+    {"debug.nan_loss",                         word({"error", "skip", "ignore"}),  "error", kYes},
+      // clang-format on
+  };
+}
+
+}  // namespace
+
+std::string ConfigKey::variable() const {
+  std::string name = "EPL_" + to_upper(key);
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+std::string ConfigKey::value_text(const ConfigValue& value) const {
+  const int64_t* integer = value.get_if<int64_t>();
+  const bool none = value == default_value && integer != nullptr && *integer < domain.least;
+  return none ? "none" : value.str();
+}
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> keys = make_config_keys();
+  return keys;
+}
+
+int find_config_key(const std::string& key) {
+  const std::vector<ConfigKey>& keys = config_keys();
+  auto found =
+      std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& row) { return row.key == key; });
+  return found == keys.end() ? -1 : static_cast<int>(found - keys.begin());
+}
+
+const ConfigKey& nearest_config_key(const std::string& key) {
+  const bool has_category = key.find('.') != std::string::npos;
+  const std::string wanted = to_lower(key);
+  auto distance = [&](const ConfigKey& row) {
+    const std::string known = row.key;
+    return edit_distance(wanted, has_category ? known : known.substr(known.find('.') + 1));
+  };
+  return *std::min_element(
+      config_keys().begin(), config_keys().end(),
+      [&](const ConfigKey& a, const ConfigKey& b) { return distance(a) < distance(b); });
+}
+
+}  // namespace epl

@@ -1,0 +1,78 @@
+#include "config/environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "config/config_keys.h"
+#include "config/spelling.h"
+
+namespace epl {
+namespace {
+
+constexpr const char* kDevices = "EPL_DEVICES";
+constexpr int kSlip = 2;  // so many wrong characters are a slip of the fingers
+
+std::vector<std::string> known_variables() {
+  std::vector<std::string> variables;
+  for (const ConfigKey& key : config_keys()) variables.push_back(key.variable());
+  variables.push_back(kDevices);
+  return variables;
+}
+
+bool has_known_category(const std::string& variable) {
+  return std::any_of(config_keys().begin(), config_keys().end(), [&](const ConfigKey& row) {
+    const std::string key = row.key;
+    const std::string prefix = "EPL_" + to_upper(key.substr(0, key.find('.'))) + "_";
+    return variable.compare(0, prefix.size(), prefix) == 0;
+  });
+}
+
+}  // namespace
+
+std::map<std::string, std::string> epl_environment() {
+  std::map<std::string, std::string> result;
+  for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
+    const std::string text = *line;
+    const size_t equals = text.find('=');
+    if (text.compare(0, 4, "EPL_") != 0 || equals == std::string::npos) continue;
+    result.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return result;
+}
+
+int devices_of_process() {
+  const std::map<std::string, std::string> environment = epl_environment();
+  const auto found = environment.find(kDevices);
+  if (found == environment.end()) return 1;
+  const std::string& text = found->second;
+  int devices = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, devices);
+  EPL_CHECK(error == std::errc() && stop == end && devices >= 1,
+            concat(kDevices, " must be an integer of at least 1, not \"", text, "\""),
+            concat(kDevices, "=", text, " (environment)"), "EPL_DEVICES=1");
+  return devices;
+}
+
+void check_variable_names(const std::map<std::string, std::string>& environment) {
+  const std::vector<std::string> known = known_variables();
+  for (const auto& [variable, value] : environment) {
+    if (std::find(known.begin(), known.end(), variable) != known.end()) continue;
+    auto distance = [&, &variable = variable](const std::string& other) {
+      return edit_distance(variable, other);
+    };
+    const std::string& nearest = *std::min_element(
+        known.begin(), known.end(),
+        [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
+    EPL_CHECK(!has_known_category(variable) && distance(nearest) > kSlip,
+              concat("there is no environment variable ", variable),
+              concat(variable, "=", value, " (environment)"), nearest);
+  }
+}
+
+}  // namespace epl
