@@ -4,6 +4,14 @@
 // kernel reads the same options and keeps the same state objects under the same keys, so that
 // torch::save(optimizer) writes what LibTorch would have written after the same steps. Any other
 // optimizer runs as it is.
+//
+// The fused kernels take ordinary float and double parameters on the CPU; LibTorch's own step takes
+// the rest of them: other element types and devices, sparse gradients, parameters with gaps in
+// memory or listed twice. Parameters and state have LibTorch's bits, with two exceptions:
+//   - SGD's first momentum buffer lies in memory as the parameter does, where LibTorch lays it as
+//     the gradient; the values are the same.
+//   - Where a gradient is one number expanded, LibTorch run with ATEN_CPU_CAPABILITY=avx512 rounds
+//     its products before they are added; EPL does not. They differ in the last bit.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -26,14 +34,17 @@ class Update {
   virtual ~Update() = default;
 
   // Updates just these parameters, which belong to the optimizer. Options (learning rate, ...) are
-  // read anew each time. May be called several times a step with disjoint parameters.
+  // read anew each time, and so are groups and state, which the user may change or load in between.
+  // May be called several times a step with disjoint parameters, by one thread at a time; an
+  // optimizer that is not fused sees each call as one step().
   virtual void apply(const std::vector<ParameterGradient>& gradients) = 0;
 
-  virtual std::string name() const = 0;  // "fused AdamW", "LibTorch LBFGS"
+  virtual std::string name() const = 0;  // "fused AdamW", "LibTorch my::Lion"
   virtual bool fused() const = 0;
 };
 
-// The fused update of a known optimizer, else the optimizer itself. The optimizer must outlive it.
+// The fused update of a known optimizer, else the optimizer itself, which must outlive the update.
+// Throws epl::Error for torch::optim::LBFGS, whose step() has to evaluate the model itself.
 std::unique_ptr<Update> make_update(torch::optim::Optimizer& optimizer);
 
 }  // namespace epl

@@ -1,0 +1,464 @@
+#include "runtime/update.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/util/C++17.h>
+#include <c10/util/Type.h>
+#include <c10/util/flat_hash_map.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <typeinfo>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/update_kernels.h"
+
+namespace epl {
+namespace {
+
+using torch::optim::Optimizer;
+using StateMap =
+    ska::flat_hash_map<std::string, std::unique_ptr<torch::optim::OptimizerParamState>>;
+
+// Elements that are worth a thread of their own: some 20 microseconds of SGD, 60 of AdamW.
+constexpr int64_t kGrain = 131072;
+
+// --- LibTorch's own step ---------------------------------------------------------------------
+
+// While it lives, the optimizer's parameters have just these gradients; afterwards the user's own.
+class BorrowedGradients {
+ public:
+  BorrowedGradients(Optimizer& optimizer, const std::vector<ParameterGradient>& gradients) {
+    for (auto& group : optimizer.param_groups())
+      for (at::Tensor& parameter : group.params())
+        own_.emplace_back(parameter, std::exchange(parameter.mutable_grad(), at::Tensor()));
+    for (const auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
+  }
+
+  // Backwards, so that a parameter listed twice gets what it had at first.
+  ~BorrowedGradients() {
+    for (auto it = own_.rbegin(); it != own_.rend(); ++it)
+      it->first.mutable_grad() = std::move(it->second);
+  }
+
+  BorrowedGradients(const BorrowedGradients&) = delete;
+  BorrowedGradients& operator=(const BorrowedGradients&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> own_;
+};
+
+void step_of_libtorch(Optimizer& optimizer, const std::vector<ParameterGradient>& gradients) {
+  BorrowedGradients borrowed(optimizer, gradients);
+  optimizer.step();
+}
+
+// --- where a parameter stands in the optimizer -----------------------------------------------
+
+class ParameterIndex {
+ public:
+  struct Place {
+    size_t group = 0;
+    bool repeated = false;  // listed more than once: LibTorch steps it once for each
+    std::string key;        // of its state
+  };
+
+  explicit ParameterIndex(Optimizer& optimizer) : optimizer_(optimizer) { rebuild(); }
+
+  // Users may add groups and exchange parameters between steps, so all are compared: less than a
+  // nanosecond each.
+  void refresh() {
+    const auto& groups = optimizer_.param_groups();
+    size_t i = 0;
+    for (size_t group = 0; group < groups.size(); ++group)
+      for (const at::Tensor& parameter : groups[group].params()) {
+        const Listed listed{parameter.unsafeGetTensorImpl(), group};
+        if (i == listed_.size() || listed_[i] != listed) return rebuild();
+        ++i;
+      }
+    if (i != listed_.size()) rebuild();
+  }
+
+  const Place& find(const at::Tensor& parameter) const {
+    const auto it = places_.find(parameter.unsafeGetTensorImpl());
+    EPL_ASSERT(it != places_.end(), "an update of a parameter that its optimizer does not hold");
+    return it->second;
+  }
+
+ private:
+  using Listed = std::pair<const c10::TensorImpl*, size_t>;  // a parameter and its group
+
+  void rebuild() {
+    listed_.clear();
+    places_.clear();
+    const auto& groups = optimizer_.param_groups();
+    for (size_t group = 0; group < groups.size(); ++group)
+      for (const at::Tensor& parameter : groups[group].params()) {
+        c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
+        listed_.emplace_back(impl, group);
+        const auto [it, added] =
+            places_.emplace(impl, Place{group, false, c10::guts::to_string(impl)});
+        if (!added) it->second.repeated = true;
+      }
+  }
+
+  Optimizer& optimizer_;
+  std::vector<Listed> listed_;
+  ska::flat_hash_map<const c10::TensorImpl*, Place> places_;
+};
+
+// --- what the kernels can do -----------------------------------------------------------------
+
+// LibTorch picks its kernels for the processor and for ATEN_CPU_CAPABILITY and does not export the
+// choice; it shows in how `a + alpha * b` rounds. (1 + 2^-12)^2 - 1 is 2^-11 + 2^-24, of which two
+// roundings lose the last bit.
+Rounding rounding_of_libtorch() {
+  static const Rounding rounding = [] {
+    const float x = 1 + 0x1p-12f;
+    const at::Tensor b = at::full({1}, x);
+    return at::full({1}, -1.0f).add_(b, x).item<float>() == 0x1p-11f ? Rounding::kSeparate
+                                                                     : Rounding::kFused;
+  }();
+  return rounding;
+}
+
+// An ordinary CPU tensor: strided, without conjugate or negative bit, nobody's subclass.
+bool is_plain(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kAutograd{c10::DispatchKey::ADInplaceOrView,
+                                          c10::DispatchKey::AutogradCPU,
+                                          c10::DispatchKey::AutocastCPU};
+  constexpr c10::DispatchKeySet kStorage{c10::DispatchKey::CPU};
+  return (tensor.key_set() | kAutograd) == (kStorage | kAutograd);
+}
+
+// `other` has the elements of `tensor` at the same offsets from its first one.
+bool lies_like(const at::Tensor& tensor, const at::Tensor& other) {
+  return other.sizes() == tensor.sizes() &&
+         ((other.is_contiguous() && tensor.is_contiguous()) || other.strides() == tensor.strides());
+}
+
+bool is_state_of(const at::Tensor& parameter, const at::Tensor& state) {
+  return state.defined() && is_plain(state) && state.dtype() == parameter.dtype() &&
+         lies_like(parameter, state);
+}
+
+at::Tensor zero_state(const at::Tensor& parameter) {
+  return at::zeros_like(parameter, {}, at::MemoryFormat::Preserve);
+}
+
+// --- the five optimizers ---------------------------------------------------------------------
+//
+// A Rule fills in a kernel's arguments from an optimizer's options and state, in LibTorch's order:
+// state is made when a parameter has its first gradient, then the step is counted. It answers
+// false, with nothing changed, where the state is not what LibTorch makes by itself (a sparse
+// momentum buffer, an option switched on after the first step); LibTorch then does that parameter.
+
+template <typename State>
+struct Found {
+  State* state = nullptr;
+  bool fresh = false;
+};
+
+// The state under this key, made anew where there is none.
+template <typename State>
+Found<State> find_or_make_state(StateMap& states, const std::string& key) {
+  const auto it = states.find(key);
+  if (it != states.end() && it->second != nullptr)
+    return {static_cast<State*>(it->second.get()), false};
+  auto& made = states[key];
+  made = std::make_unique<State>();
+  return {static_cast<State*>(made.get()), true};
+}
+
+template <typename OptimizerType>
+class Rule;
+
+template <>
+class Rule<torch::optim::SGD> {
+ public:
+  using Options = torch::optim::SGDOptions;
+  using State = torch::optim::SGDParamState;
+  using Step = SgdStep;
+  static constexpr const char* kName = "fused SGD";
+  static constexpr bool kBumpsVersion = false;  // LibTorch writes through parameter.data()
+
+  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+            const at::Tensor& parameter) {
+    step.learning_rate = options.lr();
+    step.weight_decay = options.weight_decay();
+    if (options.momentum() == 0) return true;
+    const auto [state, fresh] = find_or_make_state<State>(states, key);
+    if (fresh) state->momentum_buffer(at::empty_like(parameter, {}, at::MemoryFormat::Preserve));
+    if (!is_state_of(parameter, state->momentum_buffer())) return false;
+    step.momentum_buffer = state->momentum_buffer().data_ptr();
+    step.first = fresh;
+    step.nesterov = options.nesterov();
+    step.momentum = options.momentum();
+    step.dampening = options.dampening();
+    return true;
+  }
+};
+
+// Adam and AdamW differ in what weight decay means.
+template <typename OptionsType, typename StateType, bool kDecoupled>
+class AdamRule {
+ public:
+  using Options = OptionsType;
+  using State = StateType;
+  using Step = AdamStep;
+  static constexpr const char* kName = kDecoupled ? "fused AdamW" : "fused Adam";
+  static constexpr bool kBumpsVersion = true;
+
+  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+            const at::Tensor& parameter) {
+    const auto [state, fresh] = find_or_make_state<State>(states, key);
+    if (fresh) {
+      state->exp_avg(zero_state(parameter));
+      state->exp_avg_sq(zero_state(parameter));
+      if (options.amsgrad()) state->max_exp_avg_sq(zero_state(parameter));
+    }
+    if (!is_state_of(parameter, state->exp_avg()) || !is_state_of(parameter, state->exp_avg_sq()))
+      return false;
+    if (options.amsgrad()) {
+      if (!is_state_of(parameter, state->max_exp_avg_sq())) return false;
+      step.max_mean_square = state->max_exp_avg_sq().data_ptr();
+    }
+    step.mean = state->exp_avg().data_ptr();
+    step.mean_square = state->exp_avg_sq().data_ptr();
+    state->step(state->step() + 1);
+    std::tie(step.beta1, step.beta2) = options.betas();
+    correct(step.beta1, step.beta2, state->step());
+    step.step_size = options.lr() / correction1_;
+    step.root_correction2 = root_correction2_;
+    step.epsilon = options.eps();
+    if (kDecoupled && options.weight_decay() != 0)
+      step.shrink = 1 - options.lr() * options.weight_decay();
+    if (!kDecoupled) step.weight_decay = options.weight_decay();
+    return true;
+  }
+
+ private:
+  // Nearly all parameters are at the same step, so the powers are kept from one to the next.
+  void correct(double beta1, double beta2, int64_t count) {
+    if (count == count_ && beta1 == beta1_ && beta2 == beta2_) return;
+    count_ = count;
+    beta1_ = beta1;
+    beta2_ = beta2;
+    correction1_ = 1 - std::pow(beta1, count);
+    root_correction2_ = std::sqrt(1 - std::pow(beta2, count));
+  }
+
+  int64_t count_ = -1;
+  double beta1_ = 0;
+  double beta2_ = 0;
+  double correction1_ = 0;
+  double root_correction2_ = 0;
+};
+
+template <>
+class Rule<torch::optim::Adam>
+    : public AdamRule<torch::optim::AdamOptions, torch::optim::AdamParamState, false> {};
+
+template <>
+class Rule<torch::optim::AdamW>
+    : public AdamRule<torch::optim::AdamWOptions, torch::optim::AdamWParamState, true> {};
+
+template <>
+class Rule<torch::optim::RMSprop> {
+ public:
+  using Options = torch::optim::RMSpropOptions;
+  using State = torch::optim::RMSpropParamState;
+  using Step = RmspropStep;
+  static constexpr const char* kName = "fused RMSprop";
+  static constexpr bool kBumpsVersion = true;
+
+  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+            const at::Tensor& parameter) {
+    const bool has_momentum = options.momentum() > 0;
+    const auto [state, fresh] = find_or_make_state<State>(states, key);
+    if (fresh) {
+      state->square_avg(zero_state(parameter));
+      if (has_momentum) state->momentum_buffer(zero_state(parameter));
+      if (options.centered()) state->grad_avg(zero_state(parameter));
+    }
+    if (!is_state_of(parameter, state->square_avg())) return false;
+    if (has_momentum) {
+      if (!is_state_of(parameter, state->momentum_buffer())) return false;
+      step.momentum_buffer = state->momentum_buffer().data_ptr();
+    }
+    if (options.centered()) {
+      if (!is_state_of(parameter, state->grad_avg())) return false;
+      step.mean = state->grad_avg().data_ptr();
+    }
+    step.mean_square = state->square_avg().data_ptr();
+    state->step(state->step() + 1);
+    step.learning_rate = options.lr();
+    step.alpha = options.alpha();
+    step.epsilon = options.eps();
+    step.weight_decay = options.weight_decay();
+    step.momentum = options.momentum();
+    return true;
+  }
+};
+
+template <>
+class Rule<torch::optim::Adagrad> {
+ public:
+  using Options = torch::optim::AdagradOptions;
+  using State = torch::optim::AdagradParamState;
+  using Step = AdagradStep;
+  static constexpr const char* kName = "fused Adagrad";
+  static constexpr bool kBumpsVersion = true;
+
+  // The state is made by the optimizer's constructor; LibTorch complains where it is missing.
+  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+            const at::Tensor& parameter) {
+    const auto it = states.find(key);
+    if (it == states.end() || it->second == nullptr) return false;
+    auto& state = static_cast<State&>(*it->second);
+    if (!is_state_of(parameter, state.sum())) return false;
+    step.sum = state.sum().data_ptr();
+    state.step(state.step() + 1);
+    step.learning_rate =
+        options.lr() / (1 + static_cast<double>(state.step() - 1) * options.lr_decay());
+    step.epsilon = options.eps();
+    step.weight_decay = options.weight_decay();
+    return true;
+  }
+};
+
+// --- the two kinds of Update -----------------------------------------------------------------
+
+template <typename OptimizerType>
+class FusedUpdate final : public Update {
+ public:
+  explicit FusedUpdate(Optimizer& optimizer)
+      : optimizer_(optimizer), index_(optimizer), rounding_(rounding_of_libtorch()) {}
+
+  void apply(const std::vector<ParameterGradient>& gradients) override {
+    at::NoGradGuard no_grad;
+    index_.refresh();
+    jobs_.clear();
+    total_ = 0;
+    std::vector<ParameterGradient> others;
+    for (const auto& [parameter, gradient] : gradients)
+      if (!prepare(parameter, gradient)) others.push_back({parameter, gradient});
+    at::parallel_for(0, total_, kGrain, [&](int64_t begin, int64_t end) { run(begin, end); });
+    rearranged_.clear();
+    if (!others.empty()) step_of_libtorch(optimizer_, others);
+  }
+
+  std::string name() const override { return Rule<OptimizerType>::kName; }
+  bool fused() const override { return true; }
+
+ private:
+  using Options = typename Rule<OptimizerType>::Options;
+  using Step = typename Rule<OptimizerType>::Step;
+
+  // The elements of all parameters of one apply() are numbered through, so that threads share
+  // many small parameters as evenly as one large one.
+  struct Job {
+    Step step;
+    int64_t begin;
+    int64_t end;
+  };
+
+  // Adds the job of one parameter; false where LibTorch has to do it.
+  bool prepare(const at::Tensor& parameter, const at::Tensor& gradient) {
+    const ParameterIndex::Place& place = index_.find(parameter);
+    const at::ScalarType type = parameter.scalar_type();
+    if (type != at::kFloat && type != at::kDouble) return false;
+    if (place.repeated || !is_plain(parameter) || !parameter.is_non_overlapping_and_dense() ||
+        !is_plain(gradient) || gradient.dtype() != parameter.dtype() ||
+        gradient.sizes() != parameter.sizes())
+      return false;
+
+    const auto& options =
+        static_cast<const Options&>(optimizer_.param_groups()[place.group].options());
+    Step step;
+    if (!rule_.fill(step, options, optimizer_.state(), place.key, parameter)) return false;
+    step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
+    step.rounding = rounding_;
+    step.parameter = parameter.data_ptr();
+    step.gradient = lying_like(parameter, gradient).data_ptr();
+    if (Rule<OptimizerType>::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
+    jobs_.push_back({step, total_, total_ + parameter.numel()});
+    total_ = jobs_.back().end;
+    return true;
+  }
+
+  const at::Tensor& lying_like(const at::Tensor& parameter, const at::Tensor& gradient) {
+    if (lies_like(parameter, gradient)) return gradient;
+    rearranged_.push_back(at::empty_like(parameter, {}, at::MemoryFormat::Preserve));
+    return rearranged_.back().copy_(gradient);
+  }
+
+  void run(int64_t begin, int64_t end) const {
+    auto job = std::upper_bound(jobs_.begin(), jobs_.end(), begin,
+                                [](int64_t at, const Job& job) { return at < job.end; });
+    for (; job != jobs_.end() && job->begin < end; ++job)
+      update_range(job->step, std::max(begin, job->begin) - job->begin,
+                   std::min(end, job->end) - job->begin);
+  }
+
+  Optimizer& optimizer_;
+  ParameterIndex index_;
+  Rounding rounding_;
+  Rule<OptimizerType> rule_;
+  std::vector<Job> jobs_;
+  int64_t total_ = 0;
+  std::vector<at::Tensor> rearranged_;  // gradients copied to lie as their parameters do
+};
+
+class LibTorchUpdate final : public Update {
+ public:
+  explicit LibTorchUpdate(Optimizer& optimizer) : optimizer_(optimizer), index_(optimizer) {}
+
+  void apply(const std::vector<ParameterGradient>& gradients) override {
+    index_.refresh();
+    for (const auto& [parameter, gradient] : gradients) index_.find(parameter);
+    step_of_libtorch(optimizer_, gradients);
+  }
+
+  std::string name() const override {
+    return "LibTorch " + c10::demangle(typeid(optimizer_).name());
+  }
+  bool fused() const override { return false; }
+
+ private:
+  Optimizer& optimizer_;
+  ParameterIndex index_;
+};
+
+}  // namespace
+
+// A subclass may do anything in its step(), so the class has to be exactly LibTorch's.
+std::unique_ptr<Update> make_update(Optimizer& optimizer) {
+  const std::type_info& type = typeid(optimizer);
+  EPL_CHECK(type != typeid(torch::optim::LBFGS),
+            "torch::optim::LBFGS needs a closure that evaluates the model several times in a step; "
+            "EPL evaluates it once",
+            "the optimizer of the trainer",
+            "torch::optim::AdamW, or any optimizer whose step() works from the gradients alone");
+  if (type == typeid(torch::optim::SGD))
+    return std::make_unique<FusedUpdate<torch::optim::SGD>>(optimizer);
+  if (type == typeid(torch::optim::Adam))
+    return std::make_unique<FusedUpdate<torch::optim::Adam>>(optimizer);
+  if (type == typeid(torch::optim::AdamW))
+    return std::make_unique<FusedUpdate<torch::optim::AdamW>>(optimizer);
+  if (type == typeid(torch::optim::RMSprop))
+    return std::make_unique<FusedUpdate<torch::optim::RMSprop>>(optimizer);
+  if (type == typeid(torch::optim::Adagrad))
+    return std::make_unique<FusedUpdate<torch::optim::Adagrad>>(optimizer);
+  return std::make_unique<LibTorchUpdate>(optimizer);
+}
+
+}  // namespace epl
