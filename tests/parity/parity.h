@@ -1,0 +1,145 @@
+// Parity: the oracle of EPL's tests. A program trains twice from the same seed, once by the plain
+// LibTorch loop and once by epl::Trainer, and after every step the two are compared: the loss, the
+// metrics, every parameter and buffer, and the state of every optimizer.
+//
+//   EXPECT_TRUE(parity(
+//       [] {
+//         auto net = std::make_shared<models::Mlp>(16, 16, 3, 4);
+//         return program(net, sgd(*net, 0.1), [net](const Batch& batch) {
+//           return cross_entropy(net->forward(batch[0]), batch[1]);
+//         });
+//       },
+//       [](int) { return Batch{torch::randn({8, 16}), classes(4, {8})}; }, bit_equal()));
+//
+// A failure names the first step that differs, the worst tensor in it by its path, and both values.
+#pragma once
+
+#include <epl/epl.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace epl::parity {
+
+// How far two tensors may lie apart: max |plain - epl| / max |plain|. 0 asks for equal bits (but
+// -0 == 0). Whatever the bound, integers are equal and shapes and dtypes are the same.
+struct Exactness {
+  double relative;
+  std::string reason;  // why the bits may differ
+};
+inline Exactness bit_equal() { return {0, ""}; }
+inline Exactness within(double relative, std::string reason) {
+  return {relative, std::move(reason)};
+}
+
+using OptimizerPointer = std::shared_ptr<torch::optim::Optimizer>;
+
+// What one trainer is made of. The step function owns whatever else it uses.
+struct Turn {
+  std::vector<NamedModule> modules;
+  std::vector<OptimizerPointer> optimizers;
+  StepFunction step;
+};
+
+// A user's program: usually one turn; a GAN takes two, one after the other on each batch.
+struct Program {
+  std::vector<Turn> turns;
+  // What the user's loop does before step i: schedules, freezing, loading ...
+  std::function<void(int i)> before_step = nullptr;
+};
+
+using MakeProgram = std::function<Program()>;
+using MakeBatch = std::function<Batch(int step)>;
+
+// What both sides do alike: Variant().micro_batches(4).sum().
+class Variant {
+ public:
+  Variant& steps(int count) { return steps_ = count, *this; }
+  Variant& micro_batches(int count) { return micro_batches_ = count, *this; }
+  // communication.gradients_reduce_method = "sum"
+  Variant& sum() { return sum_ = true, *this; }
+  // optimizer.num_apply_group
+  Variant& apply_groups(int count) { return apply_groups_ = count, *this; }
+  // Trainer::step(source) instead of step(batch).
+  Variant& from_source() { return from_source_ = true, *this; }
+  // Batches are drawn in the loop, from the generator that the model draws from.
+  Variant& draw_in_loop() { return draw_in_loop_ = true, *this; }
+  Variant& clip_norm(double norm, double type = 2) {
+    return options_.clip_grad_norm = norm, options_.clip_norm_type = type, *this;
+  }
+  Variant& clip_value(double value) { return options_.clip_grad_value = value, *this; }
+
+  int steps() const { return steps_; }
+  int micro_batches() const { return micro_batches_; }
+  bool sums() const { return sum_; }
+  int apply_groups() const { return apply_groups_; }
+  bool has_source() const { return from_source_; }
+  bool draws_in_loop() const { return draw_in_loop_; }
+  const TrainerOptions& options() const { return options_; }
+
+ private:
+  int steps_ = 5;
+  int micro_batches_ = 1;
+  bool sum_ = false;
+  int apply_groups_ = 1;
+  bool from_source_ = false;
+  bool draw_in_loop_ = false;
+  TrainerOptions options_;
+};
+
+// All that can be seen of a training after one step.
+struct Snapshot {
+  std::vector<double> losses;  // one a turn
+  std::vector<double> gradient_norms;
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+};
+using Trace = std::vector<Snapshot>;
+
+Trace train_plain(const MakeProgram& make, const MakeBatch& batch, const Variant& variant = {});
+Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& variant = {});
+testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exactness& exactness,
+                                 const Variant& variant = {});
+
+testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
+                                const Exactness& exactness, const Variant& variant = {});
+
+// The worst difference between two modules, by the path of the parameter or buffer.
+testing::AssertionResult same_modules(const torch::nn::Module& plain, const torch::nn::Module& epl,
+                                      const Exactness& exactness);
+
+// One value of a metric, compared on the same terms.
+testing::AssertionResult same_tensor(const std::string& name, const torch::Tensor& plain,
+                                     const torch::Tensor& epl, const Exactness& exactness);
+
+// --- short words for the tests ------------------------------------------------------------------
+
+template <typename Net>
+Program program(std::shared_ptr<Net> net, OptimizerPointer optimizer, StepFunction step) {
+  return Program{{Turn{{{"", net}}, {std::move(optimizer)}, std::move(step)}}};
+}
+
+inline OptimizerPointer sgd(const torch::nn::Module& net, double lr, double momentum = 0) {
+  return std::make_shared<torch::optim::SGD>(net.parameters(),
+                                             torch::optim::SGDOptions(lr).momentum(momentum));
+}
+
+// Integers in [0, count): labels or token ids.
+inline torch::Tensor classes(int64_t count, torch::IntArrayRef shape) {
+  return torch::randint(count, shape, torch::kLong);
+}
+
+inline torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& target) {
+  return torch::nn::functional::cross_entropy(logits, target);
+}
+
+// net->forward(batch[0]) against the classes in batch[1].
+template <typename Net>
+StepFunction classification(std::shared_ptr<Net> net) {
+  return [net](const Batch& batch) { return cross_entropy(net->forward(batch[0]), batch[1]); };
+}
+
+}  // namespace epl::parity

@@ -1,0 +1,179 @@
+// Random operators. On one device EPL draws from LibTorch's default generator in the order of the
+// plain loop, so that the same seed gives the same masks, and whatever the user draws between the
+// steps is the same as well.
+#include "tests/models/generative.h"
+#include "tests/models/mlp.h"
+#include "tests/models/recurrent.h"
+#include "tests/models/transformer.h"
+#include "tests/parity/parity.h"
+
+namespace epl::parity {
+namespace {
+
+namespace F = torch::nn::functional;
+
+TEST(Random, Vae) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::Vae>(20, 16, 4);
+        return program(net, sgd(*net, 1e-3),
+                       [net](const Batch& batch) { return net->loss(batch[0]); });
+      },
+      [](int) {
+        return Batch{torch::rand({8, 20})};
+      },
+      bit_equal()));
+}
+
+TEST(Random, VaeWithMicroBatches) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::Vae>(20, 16, 4);
+        return program(net, sgd(*net, 1e-3),
+                       [net](const Batch& batch) { return net->loss(batch[0]); });
+      },
+      [](int) {
+        return Batch{torch::rand({8, 20})};
+      },
+      bit_equal(), Variant().micro_batches(4)));
+}
+
+TEST(Random, TransformerEncoderWithDropout) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::EncoderClassifier>(20, 16, 2, 6, 3, /*dropout=*/0.2);
+        return program(net, sgd(*net, 0.1), classification(net));
+      },
+      [](int) {
+        return Batch{classes(20, {4, 6}), classes(3, {4})};
+      },
+      bit_equal()));
+}
+
+TEST(Random, GptWithDropoutAndMicroBatches) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::Gpt>(models::TransformerSize{20, 16, 2, 4, 6, 0.1});
+        return program(net, sgd(*net, 0.1), [net](const Batch& batch) {
+          return models::token_loss(net->forward(batch[0]), batch[1]);
+        });
+      },
+      [](int) {
+        return Batch{classes(20, {8, 6}), classes(20, {8, 6})};
+      },
+      bit_equal(), Variant().micro_batches(4)));
+}
+
+TEST(Random, StackedLstmWithDropoutBetweenItsLayers) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::LstmLanguageModel>(20, 16, 2, /*dropout=*/0.3);
+        return program(net, sgd(*net, 0.5), [net](const Batch& batch) {
+          return models::token_loss(net->forward(batch[0]), batch[1]);
+        });
+      },
+      [](int) {
+        return Batch{classes(20, {4, 6}), classes(20, {4, 6})};
+      },
+      bit_equal()));
+}
+
+TEST(Random, WhatTheUserDrawsBetweenTheStepsIsTheSame) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::EncoderClassifier>(20, 16, 1, 6, 3, /*dropout=*/0.2);
+        return program(net, sgd(*net, 0.1), classification(net));
+      },
+      // The third batch has another shape, which is recorded anew.
+      [](int step) {
+        const int64_t rows = step == 2 ? 3 : 4;
+        return Batch{classes(20, {rows, 6}), classes(3, {rows})};
+      },
+      bit_equal(), Variant().draw_in_loop()));
+}
+
+TEST(Random, ASeedSetBetweenTheStepsIsHeard) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::Vae>(20, 16, 4);
+        Program result = program(net, sgd(*net, 1e-3),
+                                 [net](const Batch& batch) { return net->loss(batch[0]); });
+        result.before_step = [](int step) { torch::manual_seed(step % 2); };
+        return result;
+      },
+      [](int) {
+        return Batch{torch::rand({8, 20})};
+      },
+      bit_equal()));
+}
+
+struct Drawing {
+  const char* name;
+  std::function<torch::Tensor(torch::Tensor)> body;  // [8, 16] to [8, 16]
+};
+void PrintTo(const Drawing& drawing, std::ostream* out) { *out << drawing.name; }
+
+class RandomOperator : public testing::TestWithParam<Drawing> {};
+
+TEST_P(RandomOperator, DrawsAsInThePlainLoop) {
+  EXPECT_TRUE(parity(
+      [body = GetParam().body] {
+        auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+        return program(net, sgd(*net, 0.1), [net, body](const Batch& batch) {
+          auto x = body(net->layers[0]->as<torch::nn::Linear>()->forward(batch[0]));
+          return cross_entropy(net->layers[2]->as<torch::nn::Linear>()->forward(x), batch[1]);
+        });
+      },
+      [](int) {
+        return Batch{torch::randn({8, 8}), classes(4, {8})};
+      },
+      bit_equal()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Random, RandomOperator,
+    testing::Values(
+        Drawing{"dropout", [](auto x) { return torch::dropout(x, 0.5, true); }},
+        Drawing{"dropout_in_place",
+                [](auto x) { return F::dropout(x, F::DropoutFuncOptions().p(0.5).inplace(true)); }},
+        Drawing{"dropout_of_channels",
+                [](auto x) {
+                  return F::dropout2d(x.view({8, 4, 2, 2}), F::Dropout2dFuncOptions().p(0.5))
+                      .view({8, 16});
+                }},
+        Drawing{"alpha_dropout",
+                [](auto x) {
+                  return F::alpha_dropout(x, F::AlphaDropoutFuncOptions().p(0.3).training(true));
+                }},
+        Drawing{"rrelu", [](auto x) { return F::rrelu(x, F::RReLUFuncOptions().training(true)); }},
+        Drawing{"rrelu_in_place",
+                [](auto x) {
+                  return F::rrelu(x * 1, F::RReLUFuncOptions().training(true).inplace(true));
+                }},
+        Drawing{"gumbel_softmax",
+                [](auto x) { return F::gumbel_softmax(x, F::GumbelSoftmaxFuncOptions().dim(1)); }},
+        Drawing{"normal_in_place",
+                [](auto x) {
+                  return x + torch::empty({8, 16}).normal_(0, 0.1);
+                }},
+        Drawing{"uniform_and_bernoulli",
+                [](auto x) {
+                  return x * torch::rand({8, 16}) * torch::bernoulli(torch::full({8, 16}, 0.5));
+                }},
+        Drawing{"bernoulli_of_what_the_net_says",
+                [](auto x) { return x + torch::bernoulli(torch::sigmoid(x).detach()); }},
+        Drawing{"randint_and_permutation",
+                [](auto x) {
+                  return x.index_select(0, torch::randperm(8)) + torch::randint(0, 3, {8, 16});
+                }},
+        Drawing{"multinomial",
+                [](auto x) {
+                  auto rows = torch::multinomial(torch::ones({8}), 8, /*replacement=*/true);
+                  return x.index_select(0, rows);
+                }},
+        Drawing{"exponential",
+                [](auto x) { return x * torch::empty_like(x).exponential_().detach(); }}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace epl::parity
