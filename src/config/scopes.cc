@@ -128,6 +128,13 @@ int current_taskgraph() {
   return ruling->taskgraph;
 }
 
+std::string describe_current_scope() {
+  const ThreadState& now = state();
+  if (now.scope) return now.scope->strategy.asked_by();
+  if (now.default_strategy) return now.default_strategy->strategy.asked_by();
+  return "the step function, outside of any scope";
+}
+
 bool is_recording_taskgraphs() { return state().session.has_value(); }
 
 Recording::Recording(std::function<void()> on_border) { begin_taskgraphs(std::move(on_border)); }

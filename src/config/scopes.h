@@ -13,6 +13,7 @@
 #include <epl/strategy.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace epl {
@@ -32,6 +33,9 @@ std::vector<Strategy> end_taskgraphs();  // strategy of TaskGraph i at index i
 int current_taskgraph();
 
 bool is_recording_taskgraphs();
+
+// Who asks, for messages: "epl::replicate(1, "encoder") at net.cc:12", or that no scope stands.
+std::string describe_current_scope();
 
 // begin_taskgraphs and end_taskgraphs as a guard. Destroyed without finish(), which is what an
 // exception in the user's step does, it drops the TaskGraphs and the collections.

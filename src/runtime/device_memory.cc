@@ -211,6 +211,8 @@ DeviceMemory::Use::~Use() {
   thread.expect = outer_expect_;
 }
 
+bool DeviceMemory::in_use_on_this_thread() { return Thread::here().pool != nullptr; }
+
 DeviceMemory::Expect::Expect() {
   Thread& thread = Thread::here();
   EPL_ASSERT(thread.pool != nullptr, "an Expect stands on a Use");

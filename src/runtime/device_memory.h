@@ -61,6 +61,9 @@ class DeviceMemory {
   // until the DataPtr is gone. Needs no Use.
   c10::DataPtr reserve(int64_t bytes);
 
+  // Whether a Use stands on this thread.
+  static bool in_use_on_this_thread();
+
   class Expect;
 
   // Takes over this thread's CPU allocations while it stands. Nests; the inner one counts, and the

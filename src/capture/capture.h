@@ -1,0 +1,34 @@
+// Capture: the user's training step, run once under a recorder, becomes a Graph.
+//
+// The step runs for real on the given batch: forward, loss and backward. What comes out is every
+// operator in order with its phase and TaskGraph. The run leaves no trace: buffers that it changed and
+// the random generators are set back, gradients are not accumulated into the parameters.
+#pragma once
+
+#include <epl/trainer.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace epl {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct CaptureRequest {
+  const StepFunction& step;
+  const Batch& batch;
+  const NamedTensors& parameters;  // to be trained; those that need no gradient are state
+  const NamedTensors& state;       // buffers and all other parameters
+};
+
+struct Capture {
+  Graph graph;
+  double loss = 0;  // of the recorded run: a replay on the same batch must give it again
+};
+
+Capture capture_step(const CaptureRequest& request);
+
+}  // namespace epl

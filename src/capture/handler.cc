@@ -1,0 +1,55 @@
+// The hook in LibTorch's dispatcher: a fallback for every operator on DispatchKey::Fake, a key that
+// LibTorch reserves for libraries outside of its core. It lies below autograd, so forward and backward
+// operators arrive alike; it acts only on a thread that a RecorderGuard switched it on for.
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include "capture/recorder.h"
+
+namespace epl {
+namespace {
+
+constexpr auto kKey = c10::DispatchKey::Fake;
+
+thread_local Recorder* current_recorder = nullptr;
+
+void handle(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  if (current_recorder == nullptr) {
+    op.callBoxed(stack);
+    return;
+  }
+  current_recorder->record(op, stack, [&] { op.callBoxed(stack); });
+}
+
+// Composite operators do not reach the dispatcher's lower keys, but profiling callbacks see them.
+std::unique_ptr<at::ObserverContext> enter_op(const at::RecordFunction& function) {
+  if (current_recorder != nullptr) current_recorder->enclosing_ops.emplace_back(function.name());
+  return nullptr;
+}
+
+void leave_op(const at::RecordFunction&, at::ObserverContext*) {
+  if (current_recorder != nullptr && !current_recorder->enclosing_ops.empty()) {
+    current_recorder->enclosing_ops.pop_back();
+  }
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>());
+}
+
+RecorderGuard::RecorderGuard(Recorder& recorder)
+    : callback_(at::addThreadLocalCallback(
+          at::RecordFunctionCallback(enter_op, leave_op).scopes({at::RecordScope::FUNCTION}))),
+      include_(kKey) {
+  current_recorder = &recorder;
+}
+
+RecorderGuard::~RecorderGuard() {
+  current_recorder = nullptr;
+  at::removeCallback(callback_);
+}
+
+}  // namespace epl

@@ -1,0 +1,322 @@
+#include "capture/recorder.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/List.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "config/scopes.h"
+#include "ops/facts.h"
+
+namespace epl {
+namespace {
+
+bool has_storage(const at::Tensor& tensor) { return tensor.layout() == c10::kStrided; }
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+// Operators whose readbacks check their arguments and change nothing else.
+bool reads_back_for_checks(const std::vector<std::string>& enclosing) {
+  return std::any_of(enclosing.begin(), enclosing.end(),
+                     [](const std::string& name) { return name == "aten::one_hot"; });
+}
+
+bool returns_tensors(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& r) {
+    const auto kind = r.type()->kind();
+    return kind == c10::TypeKind::TensorType || kind == c10::TypeKind::ListType ||
+           kind == c10::TypeKind::OptionalType;
+  });
+}
+
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, Visit visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const auto& item : value.toListRef()) visit(item.isNone() ? at::Tensor() : item.toTensor());
+  }
+}
+
+}  // namespace
+
+bool Recorder::Place::operator<(const Place& other) const {
+  return std::tie(storage, type.offset, type.sizes, type.strides, type.dtype) <
+         std::tie(other.storage, other.type.offset, other.type.sizes, other.type.strides,
+                  other.type.dtype);
+}
+
+void Recorder::remember(const at::Tensor& tensor, ValueId id) {
+  by_impl_[tensor.unsafeGetTensorImpl()] = id;
+  impls_.emplace_back(tensor.getIntrusivePtr());
+  if (!has_storage(tensor)) return;
+  by_place_[Place{storage_of(tensor), type_of(tensor)}] = id;
+  if (roots_.emplace(storage_of(tensor), graph_.value(id).storage).second) {
+    storages_.emplace_back(tensor.storage().getWeakStorageImpl());
+  }
+}
+
+ValueId Recorder::root_of(const at::Tensor& tensor) const {
+  if (!has_storage(tensor)) return kNoValue;
+  const auto root = roots_.find(storage_of(tensor));
+  return root == roots_.end() ? kNoValue : root->second;
+}
+
+ValueId Recorder::find(const at::Tensor& tensor) const {
+  const auto seen = by_impl_.find(tensor.unsafeGetTensorImpl());
+  const bool strided = has_storage(tensor);
+  // A TensorImpl can be pointed at other memory (set_data): then its old value is not what it holds.
+  if (seen != by_impl_.end() && (!strided || (graph_.value(seen->second).type.same_place(
+                                                  type_of(tensor)) &&
+                                              graph_.value(seen->second).storage ==
+                                                  root_of(tensor)))) {
+    return seen->second;
+  }
+  if (!strided) return kNoValue;
+  const auto place = by_place_.find(Place{storage_of(tensor), type_of(tensor)});
+  return place == by_place_.end() ? kNoValue : place->second;
+}
+
+void Recorder::declare(Leaf leaf, const at::Tensor& tensor) {
+  if (find(tensor) != kNoValue) return;
+  leaf.value = graph_.add_value(type_of(tensor), root_of(tensor));
+  varies_.push_back(leaf.kind != Leaf::Kind::kConstant);
+  producer_.push_back(-1);
+  remember(tensor, leaf.value);
+  graph_.leaves.push_back(std::move(leaf));
+}
+
+ValueId Recorder::value_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return kNoValue;
+  ValueId id = find(tensor);
+  if (id == kNoValue) {
+    Leaf leaf;
+    leaf.kind = Leaf::Kind::kConstant;
+    leaf.name = "constant." + std::to_string(graph_.leaves.size());
+    leaf.tensor = tensor.detach();
+    if (has_storage(tensor) && tensor.storage().data_ptr().get_deleter() == c10::detail::deleteNothing) {
+      // Somebody else owns the memory (torch::from_blob) and may be done with it after this step.
+      leaf.tensor = leaf.tensor.clone();
+    }
+    // A number that C++ wrapped takes part in type promotion as a number: keep that.
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      leaf.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    declare(std::move(leaf), tensor);
+    id = graph_.leaves.back().value;
+  } else {
+    remember(tensor, id);
+  }
+  return id;
+}
+
+Argument Recorder::read(const c10::IValue& value) {
+  Argument argument;
+  if (value.isTensor()) {
+    argument.kind = Argument::Kind::kValue;
+    argument.values = {value_of(value.toTensor())};
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    argument.kind = Argument::Kind::kList;
+    for_each_tensor(value, [&](const at::Tensor& t) { argument.values.push_back(value_of(t)); });
+  } else {
+    // Lists are shared by reference and kernels may move out of them: keep a copy of our own.
+    argument.constant = value.isList() ? c10::IValue(value.deepcopy()) : value;
+  }
+  return argument;
+}
+
+ValueId Recorder::define(const at::Tensor& tensor) {
+  if (!tensor.defined()) return kNoValue;
+  const ValueId id = graph_.add_value(type_of(tensor), root_of(tensor));
+  varies_.push_back(false);
+  producer_.push_back(static_cast<int>(graph_.nodes.size()));
+  remember(tensor, id);
+  return id;
+}
+
+Result Recorder::define(const c10::IValue& value) {
+  Result result;
+  result.is_list = value.isTensorList();
+  for_each_tensor(value, [&](const at::Tensor& t) { result.values.push_back(define(t)); });
+  return result;
+}
+
+bool Recorder::varies(const Node& node) const {
+  if (is_random(node.op)) return true;
+  bool result = false;
+  for_each_input(node, [&](ValueId id) { result |= varies_[static_cast<size_t>(id)]; });
+  return result;
+}
+
+// What lies in the storage that a varying node wrote varies from now on.
+void Recorder::spread_variation(const Node& node) {
+  std::set<ValueId> written;
+  for (size_t i : written_arguments(node)) {
+    for (ValueId id : node.arguments[i].values) {
+      if (id != kNoValue) written.insert(graph_.value(id).storage);
+    }
+  }
+  if (written.empty()) return;
+  for (ValueId id = 0; id < graph_.value_count(); ++id) {
+    if (written.count(graph_.value(id).storage) != 0) varies_[static_cast<size_t>(id)] = true;
+  }
+}
+
+void Recorder::check_readback(const Node& node) {
+  const auto& schema = node.op.schema();
+  if (schema.returns().empty() || returns_tensors(schema)) return;
+  if (reads_metadata_only(node.op) || !varies(node)) return;
+  // Values that were computed differently are taken to be different, the same one to be equal: this is
+  // how MultiheadAttention tells self-attention.
+  if (node.op.operator_name().name == "aten::equal" || reads_back_for_checks(enclosing_ops)) return;
+  const std::string outer = enclosing_ops.empty() ? "" : enclosing_ops.front();
+  throw Error(concat("cannot replay ", outer.empty() ? op_name(node) : outer,
+                     ": it reads a value that changes from step to step back into C++ while the "
+                     "step is recorded"),
+              describe_current_scope(),
+              "return the tensor as a metric of the step, choose by torch::where instead of if, or "
+              "move the read out of the step function");
+}
+
+void Recorder::check_shape(const Node& node) {
+  std::vector<c10::ScalarType> dtypes;
+  for_each_input(node, [&](ValueId id) { dtypes.push_back(graph_.value(id).type.dtype); });
+  if (dtypes.empty() || !has_data_dependent_shape(node.op, dtypes) || !varies(node)) return;
+  throw Error(concat("cannot replay ", op_name(node),
+                     ": the shape of its result depends on the contents of its arguments"),
+              describe_current_scope(),
+              "masks that multiply or torch::where in place of a selection");
+}
+
+// Keeps the node of an empty tensor if this node fills it, else turns the tensor into a constant.
+void Recorder::settle_uninitialized(const Node& node) {
+  if (uninitialized_.empty()) return;
+  const auto& schema = node.op.schema();
+  for (size_t i = 0; i < node.arguments.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    const bool fills = alias != nullptr && alias->isWrite() &&
+                       (schema.arguments()[i].is_out() || (i == 0 && overwrites(node.op)));
+    const bool views = alias != nullptr && !alias->isWrite();
+    for (ValueId id : node.arguments[i].values) {
+      if (id == kNoValue || views) continue;
+      const auto found = uninitialized_.find(graph_.value(id).storage);
+      if (found == uninitialized_.end()) continue;
+      if (!fills) {
+        Leaf leaf;
+        leaf.value = found->first;
+        leaf.name = "constant." + std::to_string(graph_.leaves.size());
+        leaf.tensor = found->second.tensor;
+        producer_[static_cast<size_t>(leaf.value)] = -1;
+        dropped_.insert(found->second.node);
+        graph_.leaves.push_back(std::move(leaf));
+      }
+      uninitialized_.erase(found);
+    }
+  }
+}
+
+void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, size_t first) {
+  for (size_t i : written_arguments(node)) {
+    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) {
+      const ValueId id = find(tensor);
+      if (id == kNoValue || !has_storage(tensor)) return;
+      const ValueId root = graph_.value(id).storage;
+      if (producer_[static_cast<size_t>(root)] != -1 || saved_.count(root) != 0) return;
+      if (uninitialized_.count(root) != 0) return;
+      // The whole storage, whatever part of it this node writes.
+      const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+      const at::Tensor all = at::empty({0}, tensor.options().dtype(at::kByte))
+                                 .set_(tensor.storage(), 0, {bytes}, {1});
+      saved_.emplace(root, Saved{all, all.clone()});
+    });
+  }
+}
+
+void Recorder::save_generators(const torch::jit::Stack& stack, size_t first) {
+  for (size_t i = first; i < stack.size(); ++i) {
+    if (!stack[i].isGenerator()) continue;
+    const at::Generator generator = stack[i].toGenerator();
+    const bool known =
+        std::any_of(generators_.begin(), generators_.end(),
+                    [&](const auto& saved) { return saved.first == generator; });
+    if (!known) generators_.emplace_back(generator, generator.get_state());
+  }
+}
+
+void Recorder::restore_written() {
+  const c10::AutoGradMode no_grad(false);
+  for (auto& [root, saved] : saved_) saved.tensor.copy_(saved.contents);
+  for (auto& [generator, state] : generators_) generator.set_state(state);
+}
+
+void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                      const Kernel& kernel) {
+  Node node{op, {}, {}, phase_, -1};
+  const size_t first = stack->size() - op.schema().arguments().size();
+  for (size_t i = first; i < stack->size(); ++i) node.arguments.push_back(read((*stack)[i]));
+  if (phase_ == Phase::kForward) {
+    node.taskgraph = current_taskgraph();
+  } else {
+    node.taskgraph = backward_taskgraph_.value_or(-1);
+  }
+  check_readback(node);
+  check_shape(node);
+  settle_uninitialized(node);
+  save_written(node, *stack, first);
+  save_generators(*stack, first);
+
+  kernel();
+
+  const bool changes = varies(node);
+  const ValueId before = graph_.value_count();
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
+    node.results.push_back(define((*stack)[i]));
+  }
+  for (ValueId id = before; id < graph_.value_count(); ++id) {
+    varies_[static_cast<size_t>(id)] = changes;
+  }
+  if (changes) spread_variation(node);
+  const int index = static_cast<int>(graph_.nodes.size());
+  if (makes_uninitialized(op) && !stack->empty() && stack->back().isTensor()) {
+    const at::Tensor made = stack->back().toTensor();
+    uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
+  }
+  if (phase_ == Phase::kBackward && !backward_taskgraph_) unclaimed_.insert(index);
+  graph_.nodes.push_back(std::move(node));
+}
+
+void Recorder::claim(const at::Tensor& tensor, int taskgraph) {
+  if (tensor.defined()) claim_value(find(tensor), taskgraph);
+}
+
+void Recorder::claim_gradients(const std::vector<std::pair<ValueId, ValueId>>& pairs,
+                               int (*owner_of)(const Graph&, ValueId)) {
+  if (unclaimed_.empty()) return;
+  for (const auto& [parameter, gradient] : pairs) {
+    claim_value(gradient, owner_of(graph_, parameter));
+  }
+}
+
+void Recorder::claim_value(ValueId id, int taskgraph) {
+  if (id == kNoValue) return;
+  const int index = producer_[static_cast<size_t>(id)];
+  if (index < 0 || unclaimed_.erase(index) == 0) return;
+  Node& node = graph_.nodes[static_cast<size_t>(index)];
+  node.taskgraph = taskgraph;
+  for_each_input(node, [&](ValueId input) { claim_value(input, taskgraph); });
+}
+
+Graph Recorder::take_graph() {
+  std::vector<Node> kept;
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    if (dropped_.count(static_cast<int>(i)) == 0) kept.push_back(std::move(graph_.nodes[i]));
+  }
+  graph_.nodes = std::move(kept);
+  return std::move(graph_);
+}
+
+}  // namespace epl

@@ -1,0 +1,14 @@
+// Modules and optimizers in one file, as LibTorch's archives write them.
+#pragma once
+
+#include <string>
+
+#include "driver/model.h"
+
+namespace epl {
+
+// Written under a temporary name and renamed, so that a crash leaves the old file whole.
+void save_checkpoint(const std::string& path, const Model& model);
+void load_checkpoint(const std::string& path, const Model& model);
+
+}  // namespace epl

@@ -1,0 +1,51 @@
+#include "driver/clip.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double type) {
+  std::vector<at::Tensor> norms;
+  const bool largest = type == std::numeric_limits<double>::infinity();
+  for (const auto& gradient : gradients) {
+    norms.push_back(largest ? gradient.abs().max() : gradient.norm(type));
+  }
+  if (norms.size() == 1) return norms[0];
+  return largest ? at::max(at::stack(norms)) : at::stack(norms).norm(type);
+}
+
+}  // namespace
+
+void check_clipping(const TrainerOptions& options) {
+  EPL_CHECK(options.clip_grad_norm >= 0 && std::isfinite(options.clip_grad_norm),
+            concat("cannot clip gradients to a norm of ", options.clip_grad_norm),
+            "TrainerOptions::clip_grad_norm", "a positive number, or 0 for no clipping");
+  EPL_CHECK(options.clip_grad_value >= 0 && std::isfinite(options.clip_grad_value),
+            concat("cannot clip gradients to a value of ", options.clip_grad_value),
+            "TrainerOptions::clip_grad_value", "a positive number, or 0 for no clipping");
+  EPL_CHECK(options.clip_norm_type > 0,
+            concat("there is no norm of type ", options.clip_norm_type),
+            "TrainerOptions::clip_norm_type", "2, 1 or infinity");
+}
+
+double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options) {
+  double norm = 0;
+  if (options.clip_grad_norm > 0 && !gradients.empty()) {
+    const at::Tensor total = total_norm(gradients, options.clip_norm_type);
+    const at::Tensor factor = at::clamp_max(options.clip_grad_norm / (total + 1e-6), 1.0);
+    for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
+    norm = total.item<double>();
+  }
+  if (options.clip_grad_value > 0) {
+    for (const auto& gradient : gradients) {
+      at::Tensor(gradient).clamp_(-options.clip_grad_value, options.clip_grad_value);
+    }
+  }
+  return norm;
+}
+
+}  // namespace epl

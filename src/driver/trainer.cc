@@ -1,0 +1,314 @@
+#include <epl/env.h>
+#include <epl/trainer.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+#include <iostream>
+#include <list>
+
+#include "base/check.h"
+#include "capture/capture.h"
+#include "config/checks.h"
+#include "driver/checkpoint_file.h"
+#include "driver/clip.h"
+#include "driver/compile.h"
+#include "driver/metrics.h"
+#include "driver/micro_batches.h"
+#include "driver/model.h"
+#include "driver/verify_step.h"
+#include "ir/text.h"
+#include "program/text.h"
+#include "runtime/device_memory.h"
+#include "runtime/executor.h"
+
+namespace epl {
+namespace {
+
+// What a recording depends on: shapes and types of the inputs, modes of the modules.
+using RecordingKey = std::vector<int64_t>;
+
+RecordingKey key_of(const Batch& batch, const Model& model) {
+  RecordingKey key;
+  for (const auto& tensor : batch) {
+    key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+    key.push_back(tensor.dim());
+    key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+  }
+  model.append_modes(key);
+  return key;
+}
+
+// Each input in memory of its own: recorded places start at 0, and no two inputs share.
+Batch own_copies(const Batch& batch) {
+  Batch copies;
+  for (const auto& tensor : batch) copies.push_back(tensor.detach().clone());
+  return copies;
+}
+
+std::vector<at::Tensor> leaf_tensors(const Graph& graph) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& leaf : graph.leaves) tensors.push_back(leaf.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+// A step that was recorded and compiled for one shape of batch.
+struct ReadyStep {
+  ReadyStep(CompiledStep step, const Arena& arena, double recorded_loss)
+      : compiled(std::move(step)),
+        executor(compiled.plan, arena, leaf_tensors(compiled.graph),
+                 at::detail::getDefaultCPUGenerator()),
+        recorded_loss(recorded_loss) {}
+
+  CompiledStep compiled;
+  Executor executor;
+  double recorded_loss;
+  bool replayed = false;  // and compared with the recorded loss
+  // For each update instruction: the optimizer and its part of the gradients.
+  struct Part {
+    size_t optimizer;
+    std::vector<ParameterGradient> gradients;
+    std::vector<SlotId> slots;
+  };
+  std::vector<std::vector<Part>> updates;
+};
+
+struct Trainer::Impl {
+  Impl(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction function,
+       TrainerOptions options)
+      : config(Env::get().config),
+        cluster(Env::get().cluster),
+        model(std::move(modules), std::move(optimizers)),
+        function(std::move(function)),
+        options(options) {
+    EPL_CHECK(this->function != nullptr, "the step function is empty", "epl::Trainer");
+    check_clipping(options);
+    const std::string method = config.get<std::string>("communication.gradients_reduce_method");
+    const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
+    seed = method == "mean" ? 1.0 / parts : 1.0;
+  }
+
+  StepResult step(const std::vector<Batch>& micro_batches);
+  ReadyStep& ready_for(const Batch& batch);
+  std::unique_ptr<ReadyStep> make_ready(const Batch& batch);
+  void bind_updates(ReadyStep& ready);
+  StepResult run_micro_batches(ReadyStep& ready, const std::vector<Batch>& micro_batches);
+  void check_replay(ReadyStep& ready, double loss);
+  bool check_finite(const StepResult& result, const ReadyStep& ready) const;
+  void update(ReadyStep& ready, StepResult& result);
+  std::vector<at::Tensor> gradients_of(const ReadyStep& ready) const;
+
+  const Config config;
+  const Cluster cluster;
+  Model model;
+  const StepFunction function;
+  const TrainerOptions options;
+  double seed = 1;
+  int64_t steps = 0;
+
+  DeviceMemory memory;
+  Arena arena;
+  std::map<RecordingKey, std::unique_ptr<ReadyStep>> ready;
+  RecordingKey last_key;
+  ReadyStep* last = nullptr;
+};
+
+std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
+  const Batch inputs = own_copies(batch);
+  Capture capture =
+      capture_step({function, inputs, model.parameters(), model.state()});
+  check_devices(capture.graph.taskgraphs, cluster, config);
+  CompiledStep compiled = compile(std::move(capture.graph), config);
+  memory.trim();  // what the recorded run needed does not stay
+  arena.ensure(compiled.plan.arena_bytes);
+  auto made = std::make_unique<ReadyStep>(std::move(compiled), arena, capture.loss);
+  made->executor.set_seed(seed);
+  bind_updates(*made);
+  return made;
+}
+
+ReadyStep& Trainer::Impl::ready_for(const Batch& batch) {
+  RecordingKey key = key_of(batch, model);
+  if (last == nullptr || key != last_key) {
+    auto found = ready.find(key);
+    if (found == ready.end()) found = ready.emplace(key, make_ready(batch)).first;
+    last = found->second.get();
+    last_key = std::move(key);
+  }
+  if (last->executor.rebind_if_moved()) {
+    last->executor.set_seed(seed);
+    bind_updates(*last);
+  }
+  return *last;
+}
+
+void Trainer::Impl::bind_updates(ReadyStep& ready) {
+  const Plan& plan = ready.compiled.plan;
+  ready.updates.clear();
+  for (const auto& instruction : plan.programs[0].instructions) {
+    if (instruction.kind != Instruction::Kind::kUpdate) continue;
+    std::map<size_t, ReadyStep::Part> parts;
+    for (int index : instruction.gradients) {
+      const PlanGradient& gradient = plan.gradients[static_cast<size_t>(index)];
+      const at::Tensor& parameter =
+          ready.compiled.graph.leaves[static_cast<size_t>(gradient.leaf)].tensor;
+      const size_t optimizer = model.optimizer_of(parameter);
+      ReadyStep::Part& part = parts[optimizer];
+      part.optimizer = optimizer;
+      part.gradients.push_back({parameter, ready.executor.tensor(gradient.slot)});
+      part.slots.push_back(gradient.slot);
+    }
+    auto& list = ready.updates.emplace_back();
+    for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
+  }
+}
+
+StepResult Trainer::Impl::run_micro_batches(ReadyStep& ready,
+                                            const std::vector<Batch>& micro_batches) {
+  const Plan& plan = ready.compiled.plan;
+  StepResult result;
+  std::map<std::string, std::pair<std::string, std::vector<at::Tensor>>> metrics;
+  for (const auto& instruction : plan.programs[0].instructions) {
+    if (instruction.kind == Instruction::Kind::kLoad) {
+      ready.executor.load(micro_batches[static_cast<size_t>(instruction.micro_batch)]);
+    } else if (instruction.kind == Instruction::Kind::kRun) {
+      ready.executor.run(instruction.segment);
+      const auto& outputs = plan.outputs[static_cast<size_t>(instruction.segment)];
+      const auto loss = ready.executor.tensor(outputs.loss).item<double>();
+      if (!ready.replayed) check_replay(ready, loss);
+      result.loss += loss / static_cast<double>(micro_batches.size());
+      for (const auto& metric : outputs.metrics) {
+        auto& [collection, parts] = metrics[metric.name];
+        collection = metric.collection;
+        parts.push_back(ready.executor.tensor(metric.slot).clone());
+      }
+    }
+  }
+  for (const auto& [name, entry] : metrics) {
+    result.metrics[name] = merge_metric(entry.first, entry.second);
+  }
+  return result;
+}
+
+// The recorded run and its replay read the same batch and draw the same numbers.
+void Trainer::Impl::check_replay(ReadyStep& ready, double loss) {
+  ready.replayed = true;
+  const double recorded = ready.recorded_loss;
+  const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
+                     (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
+  if (equal) return;
+  this->ready.clear();
+  last = nullptr;
+  throw Error(concat("the recorded step gives a loss of ", loss, " when it is replayed, but gave ",
+                     recorded, " when it was recorded"),
+              "epl::Trainer::step",
+              "tensors that the step fills through data_ptr() or accessor() belong into the batch");
+}
+
+bool Trainer::Impl::check_finite(const StepResult& result, const ReadyStep& ready) const {
+  const std::string policy = config.get<std::string>("debug.nan_loss");
+  if (policy == "ignore" || std::isfinite(result.loss)) return true;
+  if (policy == "skip") return false;
+  static_cast<void>(ready);
+  throw Error(concat("the loss of step ", steps, " is ", result.loss,
+                     "; the parameters are as before the step"),
+              config.asked_by("debug.nan_loss"),
+              "a smaller learning rate, TrainerOptions::clip_grad_norm, or debug.nan_loss = \"skip\" "
+              "or \"ignore\"");
+}
+
+std::vector<at::Tensor> Trainer::Impl::gradients_of(const ReadyStep& ready) const {
+  std::vector<at::Tensor> gradients;
+  for (const auto& gradient : ready.compiled.plan.gradients) {
+    gradients.push_back(ready.executor.tensor(gradient.slot));
+  }
+  return gradients;
+}
+
+void Trainer::Impl::update(ReadyStep& ready, StepResult& result) {
+  if (options.clip_grad_norm > 0 || options.clip_grad_value > 0) {
+    result.gradient_norm = clip_gradients(gradients_of(ready), options);
+  }
+  for (auto& parts : ready.updates) {
+    for (auto& part : parts) {
+      for (size_t i = 0; i < part.slots.size(); ++i) {
+        const Slot& slot = ready.compiled.plan.slots[static_cast<size_t>(part.slots[i])];
+        if (slot.where == Slot::Where::kMadeByOperator) {
+          part.gradients[i].gradient = ready.executor.tensor(part.slots[i]);
+        }
+      }
+      model.update(part.optimizer).apply(part.gradients);
+    }
+  }
+}
+
+StepResult Trainer::Impl::step(const std::vector<Batch>& micro_batches) {
+  std::optional<DeviceMemory::Use> use;
+  if (!DeviceMemory::in_use_on_this_thread()) use.emplace(memory);
+  const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
+  std::optional<PlainStep> plain;
+  if (verifies) plain = run_plain_step(model, function, micro_batches, seed, options);
+
+  ReadyStep& ready = ready_for(micro_batches[0]);
+  const torch::NoGradGuard no_grad;
+  StepResult result = run_micro_batches(ready, micro_batches);
+  if (check_finite(result, ready)) {
+    update(ready, result);
+  } else {
+    result.skipped = true;
+  }
+  if (verifies && !result.skipped) {
+    std::map<std::string, at::Tensor> gradients;
+    const auto& compiled = ready.compiled;
+    for (const auto& gradient : compiled.plan.gradients) {
+      gradients[compiled.plan.leaves[static_cast<size_t>(gradient.leaf)].name] =
+          ready.executor.tensor(gradient.slot);
+    }
+    std::clog << "epl: "
+              << compare_with_plain(*plain, model, gradients, result.loss, steps, config) << "\n";
+  }
+  ++steps;
+  return result;
+}
+
+Trainer::Trainer(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
+                 TrainerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(modules), std::move(optimizers), std::move(step),
+                                   options)) {}
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+
+StepResult Trainer::step(const Batch& batch) {
+  return impl_->step(cut_into_micro_batches(batch, impl_->config));
+}
+
+StepResult Trainer::step(const BatchSource& source) {
+  return impl_->step(draw_micro_batches(source, impl_->config));
+}
+
+StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
+  const Model::EvalMode eval(impl_->model);
+  const torch::NoGradGuard no_grad;
+  return fn(batch);
+}
+
+std::string Trainer::plan() const {
+  EPL_CHECK(impl_->last != nullptr, "there is no plan before the first step",
+            "epl::Trainer::plan", "call it after step()");
+  return print_plan(impl_->last->compiled.plan);
+}
+
+std::string Trainer::graph() const {
+  EPL_CHECK(impl_->last != nullptr, "there is no graph before the first step",
+            "epl::Trainer::graph", "call it after step()");
+  return print_graph(impl_->last->compiled.graph);
+}
+
+void Trainer::save(const std::string& path) const { save_checkpoint(path, impl_->model); }
+
+void Trainer::load(const std::string& path) { load_checkpoint(path, impl_->model); }
+
+}  // namespace epl

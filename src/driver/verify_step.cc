@@ -1,0 +1,165 @@
+#include "driver/verify_step.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "base/check.h"
+#include "driver/clip.h"
+
+namespace epl {
+namespace {
+
+NamedTensors all_tensors(const Model& model) {
+  NamedTensors all = model.parameters();
+  all.insert(all.end(), model.state().begin(), model.state().end());
+  return all;
+}
+
+// Everything that a training step changes.
+class Snapshot {
+ public:
+  explicit Snapshot(const Model& model) : model_(model) {
+    for (const auto& [name, tensor] : all_tensors(model)) {
+      contents_.push_back(tensor.detach().clone());
+    }
+    for (const auto& [name, tensor] : model.parameters()) gradients_.push_back(tensor.grad());
+    for (const auto& optimizer : model.optimizers()) {
+      torch::serialize::OutputArchive archive;
+      optimizer.get().save(archive);
+      std::ostringstream out;
+      archive.save_to(out);
+      optimizers_.push_back(out.str());
+    }
+    generator_ = at::detail::getDefaultCPUGenerator().get_state();
+  }
+
+  void restore() const {
+    const torch::NoGradGuard no_grad;
+    const NamedTensors all = all_tensors(model_);
+    for (size_t i = 0; i < all.size(); ++i) all[i].second.detach().copy_(contents_[i]);
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      model_.parameters()[i].second.mutable_grad() = gradients_[i];
+    }
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      torch::serialize::InputArchive archive;
+      std::istringstream in(optimizers_[i]);
+      archive.load_from(in);
+      model_.optimizers()[i].get().load(archive);
+    }
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    generator.set_state(generator_);
+  }
+
+ private:
+  const Model& model_;
+  std::vector<at::Tensor> contents_;
+  std::vector<at::Tensor> gradients_;
+  std::vector<std::string> optimizers_;
+  at::Tensor generator_;
+};
+
+void train_plainly(const Model& model, const StepFunction& step,
+                   const std::vector<Batch>& micro_batches, double seed,
+                   const TrainerOptions& options, PlainStep& result) {
+  for (const auto& [name, tensor] : model.parameters()) tensor.mutable_grad() = at::Tensor();
+  for (const auto& batch : micro_batches) {
+    const at::Tensor loss = step(batch).loss;
+    result.loss += loss.item<double>() / static_cast<double>(micro_batches.size());
+    loss.backward(at::full_like(loss, seed));
+  }
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, tensor] : model.parameters()) {
+    if (tensor.grad().defined()) gradients.push_back(tensor.grad());
+  }
+  {
+    const torch::NoGradGuard no_grad;
+    clip_gradients(gradients, options);
+  }
+  for (const auto& optimizer : model.optimizers()) optimizer.get().step();
+}
+
+struct Difference {
+  std::string name = "none";
+  double relative = 0;
+  double here = 0;
+  double there = 0;
+
+  // Relative to the largest element: single elements near zero carry no more precision than that.
+  void take(const std::string& candidate, const at::Tensor& epl, const at::Tensor& plain) {
+    if (plain.numel() == 0) return;
+    const at::Tensor a = epl.to_dense().flatten().to(at::kDouble);
+    const at::Tensor b = plain.to_dense().flatten().to(at::kDouble);
+    const at::Tensor off = (a - b).abs();
+    const int64_t at = off.argmax().item<int64_t>();
+    const double scale = std::max(b.abs().max().item<double>(), 1e-30);
+    double value = off[at].item<double>() / scale;
+    if (std::isnan(value)) {
+      const bool both = a.isnan().equal(b.isnan());
+      value = both ? 0 : std::numeric_limits<double>::infinity();
+    }
+    if (value > relative || name == "none") {
+      *this = {candidate, value, a[at].item<double>(), b[at].item<double>()};
+    }
+  }
+};
+
+at::Tensor dense(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided ? tensor : tensor.to_dense();
+}
+
+}  // namespace
+
+PlainStep run_plain_step(const Model& model, const StepFunction& step,
+                         const std::vector<Batch>& micro_batches, double seed,
+                         const TrainerOptions& options) {
+  const Snapshot before(model);
+  struct Restore {  // also where the user's code throws
+    const Snapshot& snapshot;
+    ~Restore() { snapshot.restore(); }
+  } restore{before};
+  PlainStep result;
+  train_plainly(model, step, micro_batches, seed, options, result);
+  for (const auto& [name, tensor] : all_tensors(model)) {
+    result.tensors[name] = tensor.detach().clone();
+  }
+  for (const auto& [name, tensor] : model.parameters()) {
+    if (tensor.grad().defined()) result.gradients[name] = dense(tensor.grad()).clone();
+  }
+  return result;
+}
+
+std::string compare_with_plain(const PlainStep& plain, const Model& model,
+                               const std::map<std::string, at::Tensor>& gradients, double loss,
+                               int64_t step, const Config& config) {
+  const torch::NoGradGuard no_grad;
+  Difference tensor_off;
+  for (const auto& [name, tensor] : all_tensors(model)) {
+    tensor_off.take(name, tensor.detach(), plain.tensors.at(name));
+  }
+  Difference gradient_off;
+  for (const auto& [name, gradient] : plain.gradients) {
+    const auto here = gradients.find(name);
+    EPL_CHECK(here != gradients.end(),
+              concat("step ", step, " has no gradient of `", name, "`, but the plain program has"),
+              config.asked_by("debug.verify_steps"));
+    gradient_off.take(name, dense(here->second), gradient);
+  }
+  const std::string report =
+      concat("verify step ", step, ": loss ", loss, " (plain ", plain.loss, "), worst parameter `",
+             tensor_off.name, "` off by ", tensor_off.relative, ", worst gradient `",
+             gradient_off.name, "` off by ", gradient_off.relative);
+  const double tolerance = config.get<double>("debug.verify_tolerance");
+  const Difference& worst =
+      tensor_off.relative >= gradient_off.relative ? tensor_off : gradient_off;
+  EPL_CHECK(worst.relative <= tolerance,
+            concat("step ", step, " is not what the plain program gives: `", worst.name, "` has ",
+                   worst.here, " where the plain program has ", worst.there, "; ", report),
+            config.asked_by("debug.verify_steps"),
+            "what the step reads besides its batch: C++ variables that change, memory written "
+            "through pointers, random numbers");
+  return report;
+}
+
+}  // namespace epl

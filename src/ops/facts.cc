@@ -1,0 +1,238 @@
+#include "ops/facts.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace epl {
+namespace {
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+const std::string& name_of(const c10::OperatorHandle& op) { return op.operator_name().name; }
+
+bool contains(const std::set<std::string>& names, const c10::OperatorHandle& op) {
+  return names.count(name_of(op)) != 0;
+}
+
+// Batch norms: first position of the running statistics (mean, then variance) and of `training`.
+struct RunningStatistics {
+  const char* op;
+  size_t mean;
+  size_t training;
+};
+constexpr RunningStatistics kRunningStatistics[] = {
+    {"aten::native_batch_norm", 3, 5},
+    {"aten::cudnn_batch_norm", 3, 5},
+    {"aten::miopen_batch_norm", 3, 5},
+};
+
+// Functional names that do not follow the rule "drop the underscore, keep the overload".
+const std::map<std::string, std::vector<std::string>> kFunctionalNames = {
+    {"aten::bernoulli_.float", {"aten::bernoulli.p"}},
+    {"aten::normal_", {"aten::normal_functional"}},
+};
+
+const std::set<std::string> kRandomWithoutGenerator = {
+    "aten::rand",         "aten::rand_like", "aten::randn",          "aten::randn_like",
+    "aten::randint",      "aten::randperm",  "aten::randint_like",   "aten::native_dropout",
+    "aten::_fused_dropout"};
+
+const std::set<std::string> kUninitialized = {
+    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
+    "aten::new_empty_strided"};
+
+const std::set<std::string> kOverwriting = {
+    "aten::copy_",    "aten::fill_",        "aten::zero_",   "aten::uniform_",
+    "aten::normal_",  "aten::bernoulli_",   "aten::random_", "aten::exponential_",
+    "aten::cauchy_",  "aten::log_normal_",  "aten::geometric_"};
+
+const std::set<std::string> kMetadata = {
+    "aten::is_same_size", "aten::_nnz",         "aten::sparse_dim", "aten::dense_dim",
+    "aten::_dimI",        "aten::_dimV",        "aten::is_coalesced", "aten::is_set_to",
+    "aten::is_pinned",    "aten::_is_zerotensor", "aten::size",     "aten::stride",
+    "aten::dim",          "aten::result_type",  "aten::can_cast",   "aten::_version",
+    "aten::is_complex",   "aten::is_floating_point", "aten::is_signed"};
+
+const std::set<std::string> kDataDependentShape = {
+    "aten::nonzero",      "aten::masked_select",      "aten::_unique",
+    "aten::_unique2",     "aten::unique_dim",         "aten::unique_consecutive",
+    "aten::unique_dim_consecutive", "aten::repeat_interleave", "aten::bincount",
+    "aten::_pack_padded_sequence",  "aten::_pad_packed_sequence"};
+
+const std::set<std::string> kPointwise = {
+    "aten::add",       "aten::sub",           "aten::mul",          "aten::div",
+    "aten::relu",      "aten::threshold_backward", "aten::tanh",    "aten::tanh_backward",
+    "aten::sigmoid",   "aten::sigmoid_backward",   "aten::gelu",    "aten::gelu_backward",
+    "aten::silu",      "aten::silu_backward", "aten::exp",          "aten::log",
+    "aten::neg",       "aten::sqrt",          "aten::rsqrt",        "aten::leaky_relu",
+    "aten::leaky_relu_backward", "aten::clamp", "aten::clamp_min",  "aten::elu",
+    "aten::elu_backward", "aten::softplus",   "aten::softplus_backward", "aten::where"};
+
+std::optional<c10::OperatorHandle> find_op(const std::string& full_name) {
+  const size_t dot = full_name.find('.', full_name.find("::") + 2);
+  const c10::OperatorName name = dot == std::string::npos
+                                     ? c10::OperatorName(full_name, "")
+                                     : c10::OperatorName(full_name.substr(0, dot),
+                                                         full_name.substr(dot + 1));
+  auto op = c10::Dispatcher::singleton().findSchema(name);
+  return op ? std::optional<c10::OperatorHandle>(*op) : std::nullopt;
+}
+
+// All operators by their name without the overload; made once, operators registered after are missed
+// and simply have no variants.
+const std::map<std::string, std::vector<c10::OperatorHandle>>& overloads() {
+  static const auto* const table = [] {
+    auto* result = new std::map<std::string, std::vector<c10::OperatorHandle>>();
+    auto& dispatcher = c10::Dispatcher::singleton();
+    auto names = dispatcher.getAllOpNames();
+    std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.name, a.overload_name) < std::tie(b.name, b.overload_name);
+    });
+    for (const auto& name : names) {
+      if (auto op = dispatcher.findSchema(name)) (*result)[name.name].push_back(*op);
+    }
+    return result;
+  }();
+  return *table;
+}
+
+bool same_arguments(const std::vector<c10::Argument>& a, const std::vector<c10::Argument>& b,
+                    size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (*a[i].type() != *b[i].type()) return false;
+  }
+  return true;
+}
+
+bool writes_nothing(const c10::FunctionSchema& schema) {
+  return std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written);
+}
+
+bool replaces(const c10::OperatorHandle& candidate, const c10::FunctionSchema& schema,
+              size_t inputs) {
+  const auto& other = candidate.schema();
+  return writes_nothing(other) && other.arguments().size() == inputs &&
+         other.returns().size() == schema.returns().size() &&
+         same_arguments(other.arguments(), schema.arguments(), inputs);
+}
+
+size_t count_inputs(const c10::FunctionSchema& schema) {
+  return static_cast<size_t>(std::count_if(schema.arguments().begin(), schema.arguments().end(),
+                                           [](const auto& a) { return !a.is_out(); }));
+}
+
+std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  const size_t inputs = count_inputs(schema);
+  const std::string full = c10::toString(op.operator_name());
+  if (const auto named = kFunctionalNames.find(full); named != kFunctionalNames.end()) {
+    for (const auto& candidate : named->second) {
+      auto found = find_op(candidate);
+      if (found && replaces(*found, schema, inputs)) return found;
+    }
+  }
+  std::string name = name_of(op);
+  if (inputs == schema.arguments().size()) {
+    if (name.back() != '_') return std::nullopt;
+    name.pop_back();
+  }
+  const auto candidates = overloads().find(name);
+  if (candidates == overloads().end()) return std::nullopt;
+  std::optional<c10::OperatorHandle> any;
+  for (const auto& candidate : candidates->second) {
+    if (!replaces(candidate, schema, inputs)) continue;
+    if (candidate.operator_name().overload_name == op.operator_name().overload_name) {
+      return candidate;
+    }
+    if (!any) any = candidate;
+  }
+  return any;
+}
+
+std::optional<c10::OperatorHandle> find_out(const c10::OperatorHandle& op,
+                                            c10::DispatchKey backend) {
+  const auto& schema = op.schema();
+  const auto candidates = overloads().find(name_of(op));
+  if (candidates == overloads().end() || !writes_nothing(schema)) return std::nullopt;
+  const size_t inputs = schema.arguments().size();
+  for (const auto& candidate : candidates->second) {
+    const auto& other = candidate.schema();
+    if (other.arguments().size() != inputs + schema.returns().size()) continue;
+    if (count_inputs(other) != inputs || !candidate.hasKernelForDispatchKey(backend)) continue;
+    if (same_arguments(other.arguments(), schema.arguments(), inputs)) return candidate;
+  }
+  return std::nullopt;
+}
+
+// Answers are asked for again with every capture; finding them walks all operators of a name.
+template <typename Find>
+std::optional<c10::OperatorHandle> remembered(const std::string& key, Find find) {
+  static std::mutex mutex;
+  static auto* const answers = new std::map<std::string, std::optional<c10::OperatorHandle>>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = answers->find(key);
+  if (known != answers->end()) return known->second;
+  return answers->emplace(key, find()).first->second;
+}
+
+}  // namespace
+
+std::vector<size_t> written_arguments(const Node& node) {
+  std::vector<size_t> written;
+  const auto& arguments = node.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (is_written(arguments[i])) written.push_back(i);
+  }
+  for (const auto& row : kRunningStatistics) {
+    if (name_of(node.op) != row.op || !node.arguments[row.training].constant.toBool()) continue;
+    for (size_t i : {row.mean, row.mean + 1}) {
+      if (!node.arguments[i].values.empty() && node.arguments[i].values[0] != kNoValue) {
+        written.push_back(i);
+      }
+    }
+  }
+  return written;
+}
+
+std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op) {
+  return remembered("functional " + c10::toString(op.operator_name()),
+                    [&] { return find_functional(op); });
+}
+
+std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
+                                               c10::DispatchKey backend) {
+  return remembered(c10::toString(backend) + (" " + c10::toString(op.operator_name())),
+                    [&] { return find_out(op, backend); });
+}
+
+bool is_random(const c10::OperatorHandle& op) {
+  if (contains(kRandomWithoutGenerator, op)) return true;
+  const auto& arguments = op.schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const auto& a) { return a.name() == "generator"; });
+}
+
+bool makes_uninitialized(const c10::OperatorHandle& op) { return contains(kUninitialized, op); }
+
+bool overwrites(const c10::OperatorHandle& op) { return contains(kOverwriting, op); }
+
+bool reads_metadata_only(const c10::OperatorHandle& op) { return contains(kMetadata, op); }
+
+bool has_data_dependent_shape(const c10::OperatorHandle& op,
+                              const std::vector<c10::ScalarType>& tensor_dtypes) {
+  if (name_of(op) == "aten::index") {
+    // The first tensor is indexed; a mask among the others selects as many rows as it has ones.
+    return std::any_of(tensor_dtypes.begin() + 1, tensor_dtypes.end(), [](c10::ScalarType dtype) {
+      return dtype == c10::ScalarType::Bool || dtype == c10::ScalarType::Byte;
+    });
+  }
+  return contains(kDataDependentShape, op);
+}
+
+bool is_pointwise(const c10::OperatorHandle& op) { return contains(kPointwise, op); }
+
+}  // namespace epl

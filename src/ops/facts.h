@@ -1,0 +1,52 @@
+// What EPL knows of operators beyond their kernels: which arguments they write, what they draw, what
+// stands for them in a pure graph. Most of it is read from the schema; what the schema does not say
+// stands in the tables of facts.cc, one row an operator.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace epl {
+
+// Arguments that the node writes in place, by position: those that the schema marks, and the running
+// statistics that a batch norm in training mode writes without saying so.
+std::vector<size_t> written_arguments(const Node& node);
+
+// The operator that makes a new tensor where `op` writes in place or into out= (relu_ -> relu,
+// bernoulli_.float -> bernoulli.p), reading the same arguments but the out= ones. None where LibTorch
+// has none.
+std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op);
+
+// The operator that writes the results of `op` into given tensors by a kernel of its own for
+// `backend`; it takes the arguments of `op`, then the results. None where LibTorch would compute into
+// fresh memory and copy.
+std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
+                                               c10::DispatchKey backend);
+
+// Draws random numbers: never removed, never moved past another one.
+bool is_random(const c10::OperatorHandle& op);
+
+// Makes a tensor without giving it contents (empty, empty_like, new_empty, ...).
+bool makes_uninitialized(const c10::OperatorHandle& op);
+
+// Writes its first argument without reading it (copy_, fill_, uniform_, ...).
+bool overwrites(const c10::OperatorHandle& op);
+
+// The result is a fact about shapes or types, not about contents (is_same_size, _nnz, ...).
+bool reads_metadata_only(const c10::OperatorHandle& op);
+
+// The shape of the result depends on the contents of the arguments (nonzero, masked_select, index by a
+// mask, ...). `argument_types` are the dtypes of the tensors inside the argument list.
+bool has_data_dependent_shape(const c10::OperatorHandle& op,
+                              const std::vector<c10::ScalarType>& tensor_dtypes);
+
+// Element by element over inputs of one shape, by a kernel that allows its result to lie where one of
+// the inputs lies.
+bool is_pointwise(const c10::OperatorHandle& op);
+
+}  // namespace epl

@@ -1,0 +1,27 @@
+// Lower: a Graph becomes a Plan.
+//
+// Each value gets a slot. Values that share a storage share a buffer; buffers get places in the arena
+// by their lifetimes. Views need no call: their slots are other places in the same buffer. An operator
+// writes straight into its slot where LibTorch has an out= kernel for it.
+//
+// With several micro batches the gradients of the first are kept in buffers of their own and those of
+// the others are added as soon as they are made.
+#pragma once
+
+#include "ir/graph.h"
+#include "program/program.h"
+
+namespace epl {
+
+struct LowerOptions {
+  int micro_batches = 1;
+  int apply_groups = 1;  // the update runs in so many groups, one after another
+  c10::DispatchKey backend = c10::DispatchKey::CPU;
+};
+
+Plan lower(const Graph& graph, const LowerOptions& options);
+
+// Gradients in the order of the graph, cut into at most `groups` runs of about equal bytes.
+std::vector<std::vector<int>> cut_into_groups(const std::vector<int64_t>& bytes, int groups);
+
+}  // namespace epl

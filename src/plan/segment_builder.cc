@@ -1,0 +1,278 @@
+#include "plan/segment_builder.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/facts.h"
+
+namespace epl {
+namespace {
+
+c10::OperatorHandle op_named(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+Operand slot_operand(SlotId slot) {
+  Operand operand;
+  operand.kind = Operand::Kind::kSlot;
+  operand.slots = {slot};
+  return operand;
+}
+
+Operand constant_operand(c10::IValue constant) {
+  Operand operand;
+  operand.constant = std::move(constant);
+  return operand;
+}
+
+}  // namespace
+
+SegmentBuilder::SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey backend,
+                               Accumulation accumulation)
+    : graph_(graph),
+      plan_(plan),
+      backend_(backend),
+      accumulation_(accumulation),
+      first_buffer_(plan.buffers.size()) {
+  for (size_t i = 0; i < graph.leaves.size(); ++i) {
+    slots_[graph.leaves[i].value] = plan.leaves[i].slot;
+  }
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    const Value& value = graph.value(id);
+    if (value.type.layout != c10::kStrided || value.storage == kNoValue) continue;
+    int64_t& extent = extents_[value.storage];
+    extent = std::max(extent, value.type.extent_bytes());
+  }
+  for (size_t i = 0; i < graph.gradients.size(); ++i) {
+    gradient_of_[graph.gradients[i].value] = i;
+  }
+  find_dynamic();
+  find_kept();
+}
+
+// Sparse tensors are made by operators, and so is what is made of them. A sparse tensor points into the
+// dense ones it was made from, which therefore stay until the segment ends.
+void SegmentBuilder::find_dynamic() {
+  for (const auto& leaf : graph_.leaves) {
+    if (graph_.value(leaf.value).type.layout != c10::kStrided) dynamic_.insert(leaf.value);
+  }
+  for (const auto& node : graph_.nodes) {
+    bool dynamic = false;
+    for_each_input(node, [&](ValueId id) { dynamic |= dynamic_.count(id) != 0; });
+    bool sparse = false;
+    for_each_output(node, [&](ValueId id) {
+      sparse |= graph_.value(id).type.layout != c10::kStrided;
+    });
+    if (!dynamic && !sparse) continue;
+    for_each_output(node, [&](ValueId id) { dynamic_.insert(id); });
+    for_each_input(node, [&](ValueId id) {
+      if (dynamic_.count(id) == 0) to_the_end_.insert(graph_.value(id).storage);
+    });
+  }
+}
+
+void SegmentBuilder::find_kept() {
+  const auto keep = [&](ValueId id) { to_the_end_.insert(graph_.value(id).storage); };
+  keep(graph_.loss);
+  for (const auto& metric : graph_.metrics) keep(metric.value);
+  if (accumulation_ == Accumulation::kNone) {
+    for (const auto& gradient : graph_.gradients) keep(gradient.value);
+  }
+  if (accumulation_ != Accumulation::kFirst) return;
+  for (size_t i = 0; i < graph_.gradients.size(); ++i) {
+    const ValueId id = graph_.gradients[i].value;
+    if (dynamic_.count(id) == 0) kept_root_[graph_.value(id).storage] = i;
+  }
+}
+
+int64_t SegmentBuilder::storage_bytes(ValueId root) const { return extents_.at(root); }
+
+int SegmentBuilder::buffer_of(ValueId root) {
+  const auto found = buffers_.find(root);
+  if (found != buffers_.end()) return found->second;
+  const auto kept = kept_root_.find(root);
+  int buffer = 0;
+  if (kept != kept_root_.end()) {
+    const SlotId slot = plan_.gradients[kept->second].slot;
+    buffer = plan_.slots[static_cast<size_t>(slot)].index;
+  } else {
+    buffer = static_cast<int>(plan_.buffers.size());
+    plan_.buffers.push_back({storage_bytes(root), 0});
+  }
+  return buffers_[root] = buffer;
+}
+
+SlotId SegmentBuilder::slot_of(ValueId id) {
+  if (id == kNoValue) return kNoSlot;
+  const auto found = slots_.find(id);
+  if (found != slots_.end()) return found->second;
+  Slot slot;
+  slot.type = graph_.value(id).type;
+  const ValueId root = graph_.value(id).storage;
+  const auto whole = slots_.find(root);
+  if (dynamic_.count(id) != 0) {
+    slot.where = Slot::Where::kMadeByOperator;
+  } else if (whole != slots_.end()) {
+    slot.where = plan_.slots[static_cast<size_t>(whole->second)].where;
+    slot.index = plan_.slots[static_cast<size_t>(whole->second)].index;
+  } else {
+    slot.where = Slot::Where::kArena;
+    slot.index = buffer_of(root);
+  }
+  const auto made = static_cast<SlotId>(plan_.slots.size());
+  plan_.slots.push_back(std::move(slot));
+  return slots_[id] = made;
+}
+
+void SegmentBuilder::touch(SlotId id) {
+  if (id == kNoSlot) return;
+  const Slot& slot = plan_.slots[static_cast<size_t>(id)];
+  const int now = static_cast<int>(segment_.calls.size());
+  if (slot.where == Slot::Where::kMadeByOperator) last_use_[id] = segment_.calls.size();
+  if (slot.where != Slot::Where::kArena) return;
+  auto [entry, fresh] = lifetimes_.try_emplace(slot.index);
+  if (fresh) entry->second.first = now;
+  entry->second.last = now;
+  entry->second.bytes = plan_.buffers[static_cast<size_t>(slot.index)].bytes;
+}
+
+Operand SegmentBuilder::operand(const Argument& argument) {
+  Operand result;
+  if (argument.kind == Argument::Kind::kConstant) {
+    result.constant = argument.constant;
+    return result;
+  }
+  result.kind =
+      argument.kind == Argument::Kind::kList ? Operand::Kind::kList : Operand::Kind::kSlot;
+  for (ValueId id : argument.values) result.slots.push_back(slot_of(id));
+  return result;
+}
+
+bool SegmentBuilder::is_view(const Node& node) const {
+  bool any = false;
+  bool all = true;
+  for_each_output(node, [&](ValueId id) {
+    bool shares = false;
+    for_each_input(node, [&](ValueId input) {
+      shares |= graph_.value(input).storage == graph_.value(id).storage;
+    });
+    any = true;
+    all &= shares && dynamic_.count(id) == 0;
+  });
+  return any && all && written_arguments(node).empty();
+}
+
+bool SegmentBuilder::returns_what_it_writes(const Node& node) const {
+  std::set<ValueId> written;
+  for (size_t i : written_arguments(node)) {
+    for (ValueId id : node.arguments[i].values) {
+      if (id != kNoValue) written.insert(graph_.value(id).storage);
+    }
+  }
+  bool all = !written.empty();
+  for_each_output(node, [&](ValueId id) { all &= written.count(graph_.value(id).storage) != 0; });
+  return all;
+}
+
+void SegmentBuilder::lower_node(const Node& node) {
+  if (is_view(node)) {
+    for_each_output(node, [&](ValueId id) { slot_of(id); });
+    return;
+  }
+  Call call{node.op, Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward, node.taskgraph, {}};
+  for (const auto& argument : node.arguments) call.operands.push_back(operand(argument));
+  bool in_arena = true;
+  for (const auto& result : node.results) {
+    in_arena &= !result.is_list && result.values.size() == 1 && result.values[0] != kNoValue &&
+                dynamic_.count(result.values[0]) == 0;
+    for (ValueId id : result.values) call.results.push_back(slot_of(id));
+  }
+  if (makes_uninitialized(node.op)) {
+    call.mode = Call::Mode::kNothing;
+  } else if (returns_what_it_writes(node)) {
+    call.mode = Call::Mode::kInPlace;
+  } else if (const auto out = out_variant(node.op, backend_); out && in_arena) {
+    call.mode = Call::Mode::kOut;
+    call.op = *out;
+  }
+  add_call(std::move(call));
+  for_each_output(node, [&](ValueId id) { accumulate(id); });
+}
+
+void SegmentBuilder::add_call(Call call) {
+  for_each_operand(call, [&](SlotId slot) { touch(slot); });
+  for_each_result(call, [&](SlotId slot) { touch(slot); });
+  segment_.calls.push_back(std::move(call));
+}
+
+void SegmentBuilder::accumulate(ValueId id) {
+  const auto found = gradient_of_.find(id);
+  if (found == gradient_of_.end() || accumulation_ == Accumulation::kNone) return;
+  const SlotId kept = plan_.gradients[found->second].slot;
+  const SlotId made = slot_of(id);
+  const bool dynamic = dynamic_.count(id) != 0;
+  if (accumulation_ == Accumulation::kNext) {
+    Call add{dynamic ? op_named("aten::add", "Tensor") : op_named("aten::add_", "Tensor"),
+             dynamic ? Call::Mode::kResult : Call::Mode::kInPlace,
+             {slot_operand(kept), slot_operand(made), constant_operand(1)},
+             {kept},
+             true,
+             -1,
+             {}};
+    add_call(std::move(add));
+  } else if (dynamic) {
+    // It points into the arena, which the next micro batch writes again.
+    Call copy{op_named("aten::clone", ""), Call::Mode::kResult,
+              {slot_operand(made), constant_operand({})}, {kept}, true, -1, {}};
+    add_call(std::move(copy));
+  }
+}
+
+void SegmentBuilder::add_frees() {
+  std::set<SlotId> stay;
+  for (const auto& gradient : plan_.gradients) stay.insert(gradient.slot);
+  for_each_returned(graph_, [&](ValueId id) { stay.insert(slot_of(id)); });
+  for (const auto& [slot, call] : last_use_) {
+    if (stay.count(slot) == 0) segment_.calls[call].frees.push_back(slot);
+  }
+}
+
+void SegmentBuilder::build(const std::string& name) {
+  segment_.name = name;
+  for (const auto& leaf : plan_.leaves) {
+    if (leaf.kind != PlanLeaf::Kind::kTensor) touch(leaf.slot);
+  }
+  for (const auto& node : graph_.nodes) lower_node(node);
+  SegmentOutputs outputs;
+  outputs.loss = slot_of(graph_.loss);
+  for (const auto& metric : graph_.metrics) {
+    outputs.metrics.push_back({metric.collection, metric.name, slot_of(metric.value)});
+  }
+  for (const auto& gradient : graph_.gradients) slot_of(gradient.value);
+  add_frees();
+  for (ValueId root : to_the_end_) {
+    const auto buffer = buffers_.find(root);
+    if (buffer != buffers_.end() && lifetimes_.count(buffer->second) != 0) {
+      lifetimes_[buffer->second].last = static_cast<int>(segment_.calls.size());
+    }
+  }
+  plan_.segments.push_back(std::move(segment_));
+  plan_.outputs.push_back(std::move(outputs));
+}
+
+int64_t SegmentBuilder::place_new_buffers(int64_t base) {
+  std::vector<int> buffers;
+  std::vector<Lifetime> lifetimes;
+  for (const auto& [buffer, lifetime] : lifetimes_) {
+    if (static_cast<size_t>(buffer) < first_buffer_) continue;
+    buffers.push_back(buffer);
+    lifetimes.push_back(lifetime);
+  }
+  const Placement placement = place_buffers(lifetimes);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    plan_.buffers[static_cast<size_t>(buffers[i])].offset = base + placement.offsets[i];
+  }
+  return placement.total;
+}
+
+}  // namespace epl

@@ -1,0 +1,141 @@
+// Plan: what runs. One Program for each role in the cluster, over numbered slots.
+//
+//   slots      where each tensor lies: in the device's arena at a fixed place, in a tensor of the
+//              user's, or wherever the operator makes it (sparse tensors)
+//   segments   lists of operator calls that run in one go
+//   programs   instructions: load a micro batch, run a segment, update parameters
+//
+// Every place in the arena is known before anything runs: places are shared by values that do not live
+// at the same time, stay where they are across steps, and need no allocation. A Plan is const once it
+// is made.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layout/tensor_type.h"
+
+namespace epl {
+
+using SlotId = int32_t;
+inline constexpr SlotId kNoSlot = -1;
+
+// Bytes of the arena that hold values which share memory.
+struct Buffer {
+  int64_t bytes = 0;
+  int64_t offset = 0;  // from the arena's begin
+};
+
+// A tensor that the plan reads but does not make.
+struct PlanLeaf {
+  enum class Kind : uint8_t { kInput, kSeed, kTensor };
+
+  Kind kind = Kind::kTensor;
+  int index = 0;      // kInput: place in the batch
+  std::string name;   // kTensor
+  SlotId slot = kNoSlot;
+};
+
+struct Slot {
+  enum class Where : uint8_t { kArena, kLeaf, kMadeByOperator };
+
+  Where where = Where::kArena;
+  int index = 0;  // kArena: buffer; kLeaf: leaf
+  TensorType type;
+};
+
+struct Operand {
+  enum class Kind : uint8_t { kConstant, kSlot, kList };
+
+  Kind kind = Kind::kConstant;
+  std::vector<SlotId> slots;
+  c10::IValue constant;
+};
+
+struct Call {
+  // How results come into their slots.
+  enum class Mode : uint8_t {
+    kOut,      // the operator writes them there: it takes them after the operands
+    kResult,   // the operator makes them; the executor sees to it that they lie there
+    kInPlace,  // it writes its operands; results are those
+    kNothing,  // nothing runs: whatever lies in the slots will do (aten::empty)
+  };
+
+  c10::OperatorHandle op;
+  Mode mode = Mode::kResult;
+  std::vector<Operand> operands;
+  std::vector<SlotId> results;  // one a tensor, lists flat; kNoSlot: nobody reads it
+  bool backward = false;
+  int taskgraph = -1;
+  std::vector<SlotId> frees;  // tensors made by operators that nobody reads after this call
+};
+
+struct Segment {
+  std::string name;
+  std::vector<Call> calls;
+};
+
+struct Instruction {
+  enum class Kind : uint8_t { kLoad, kRun, kUpdate };
+
+  Kind kind = Kind::kRun;
+  int micro_batch = 0;        // kLoad, kRun
+  int segment = 0;            // kRun
+  std::vector<int> gradients;  // kUpdate: indices into Plan::gradients
+};
+
+struct Program {
+  std::vector<Instruction> instructions;
+};
+
+struct PlanMetric {
+  std::string collection;
+  std::string name;
+  SlotId slot = kNoSlot;
+};
+
+struct PlanGradient {
+  int leaf = 0;  // the parameter
+  SlotId slot = kNoSlot;
+};
+
+// What a segment leaves to be read. Micro batches other than the first have slots of their own.
+struct SegmentOutputs {
+  SlotId loss = kNoSlot;
+  std::vector<PlanMetric> metrics;
+};
+
+struct Plan {
+  std::vector<PlanLeaf> leaves;
+  std::vector<Slot> slots;
+  std::vector<Buffer> buffers;
+  std::vector<Segment> segments;
+  std::vector<SegmentOutputs> outputs;  // one a segment
+  std::vector<PlanGradient> gradients;  // accumulated over the micro batches when kUpdate runs
+  std::vector<Program> programs;
+  int64_t arena_bytes = 0;
+  int micro_batches = 1;
+};
+
+// Calls visit(SlotId) for each slot that the call reads (operands) or makes (results).
+template <typename Visit>
+void for_each_operand(const Call& call, Visit visit) {
+  for (const auto& operand : call.operands) {
+    for (SlotId slot : operand.slots) {
+      if (slot != kNoSlot) visit(slot);
+    }
+  }
+}
+
+template <typename Visit>
+void for_each_result(const Call& call, Visit visit) {
+  for (SlotId slot : call.results) {
+    if (slot != kNoSlot) visit(slot);
+  }
+}
+
+}  // namespace epl

@@ -1,0 +1,111 @@
+#include "program/text.h"
+
+#include <iomanip>
+#include <sstream>
+
+#include "base/text.h"
+#include "layout/constant_text.h"
+
+namespace epl {
+namespace {
+
+std::string slot_name(SlotId id) { return id == kNoSlot ? "_" : concat("s", id); }
+
+std::string print_operand(const Operand& operand) {
+  if (operand.kind == Operand::Kind::kConstant) return print_constant(operand.constant);
+  std::vector<std::string> names;
+  for (SlotId id : operand.slots) names.push_back(slot_name(id));
+  const std::string list = join(names, ", ");
+  return operand.kind == Operand::Kind::kList ? "[" + list + "]" : list;
+}
+
+std::string print_slot(const Plan& plan, SlotId id) {
+  if (id == kNoSlot) return "_";
+  const Slot& slot = plan.slots[static_cast<size_t>(id)];
+  std::string text = slot_name(id) + " " + print_type(slot.type);
+  if (slot.where == Slot::Where::kArena) {
+    text += concat(" @", plan.buffers[static_cast<size_t>(slot.index)].offset);
+  }
+  return text;
+}
+
+std::string print_call(const Plan& plan, const Call& call) {
+  std::vector<std::string> results;
+  for (SlotId id : call.results) results.push_back(print_slot(plan, id));
+  std::vector<std::string> operands;
+  for (const auto& operand : call.operands) operands.push_back(print_operand(operand));
+  std::string text = results.empty() ? "" : join(results, ", ") + " = ";
+  text += c10::toString(call.op.operator_name()) + "(" + join(operands, ", ") + ")  ";
+  text += call.backward ? "backward" : "forward";
+  if (call.taskgraph >= 0) text += concat(" ", call.taskgraph);
+  for (SlotId id : call.frees) text += "  free " + slot_name(id);
+  return text;
+}
+
+std::string print_leaf(const Plan& plan, const PlanLeaf& leaf) {
+  std::string text = print_slot(plan, leaf.slot) + " = ";
+  switch (leaf.kind) {
+    case PlanLeaf::Kind::kInput:
+      return text + concat("input ", leaf.index);
+    case PlanLeaf::Kind::kSeed:
+      return text + "seed";
+    case PlanLeaf::Kind::kTensor:
+      break;
+  }
+  return text + "\"" + leaf.name + "\"";
+}
+
+std::string print_instruction(const Plan& plan, const Instruction& instruction) {
+  switch (instruction.kind) {
+    case Instruction::Kind::kLoad:
+      return concat("load    micro batch ", instruction.micro_batch);
+    case Instruction::Kind::kRun:
+      return concat("run     ", plan.segments[static_cast<size_t>(instruction.segment)].name,
+                    "  micro batch ", instruction.micro_batch);
+    case Instruction::Kind::kUpdate:
+      break;
+  }
+  int64_t bytes = 0;
+  for (int i : instruction.gradients) {
+    const SlotId id = plan.gradients[static_cast<size_t>(i)].slot;
+    const TensorType& type = plan.slots[static_cast<size_t>(id)].type;
+    bytes += type.numel() * type.item_bytes();
+  }
+  return concat("update  ", instruction.gradients.size(), " parameters  ", human_bytes(bytes));
+}
+
+}  // namespace
+
+std::string print_plan(const Plan& plan) {
+  std::ostringstream out;
+  out << "plan: " << plan.programs.size() << " program, " << plan.micro_batches
+      << " micro batches, arena " << human_bytes(plan.arena_bytes) << "\n";
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    out << "program " << i << "\n";
+    const auto& instructions = plan.programs[i].instructions;
+    for (size_t j = 0; j < instructions.size(); ++j) {
+      out << std::setw(4) << j << "  " << print_instruction(plan, instructions[j]) << "\n";
+    }
+  }
+  out << "leaves\n";
+  for (const auto& leaf : plan.leaves) {
+    if (leaf.slot != kNoSlot) out << "    " << print_leaf(plan, leaf) << "\n";
+  }
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    out << "segment " << plan.segments[i].name << "\n";
+    for (const auto& call : plan.segments[i].calls) out << "    " << print_call(plan, call) << "\n";
+    out << "    return loss " << slot_name(plan.outputs[i].loss);
+    for (const auto& metric : plan.outputs[i].metrics) {
+      out << ", " << metric.collection << " \"" << metric.name << "\" " << slot_name(metric.slot);
+    }
+    out << "\n";
+  }
+  out << "gradients\n";
+  for (const auto& gradient : plan.gradients) {
+    out << "    " << slot_name(gradient.slot) << " of \""
+        << plan.leaves[static_cast<size_t>(gradient.leaf)].name << "\"\n";
+  }
+  return out.str();
+}
+
+}  // namespace epl

@@ -1,0 +1,130 @@
+#include "program/verify.h"
+
+#include <map>
+#include <set>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Plan& plan) : plan_(plan) {}
+
+  void run() {
+    for (const auto& slot : plan_.slots) verify_place(slot);
+    for (const auto& program : plan_.programs) verify_program(program);
+  }
+
+ private:
+  const Slot& slot(SlotId id) const { return plan_.slots.at(static_cast<size_t>(id)); }
+
+  void verify_place(const Slot& slot) const {
+    if (slot.where != Slot::Where::kArena) return;
+    const Buffer& buffer = plan_.buffers.at(static_cast<size_t>(slot.index));
+    EPL_ASSERT(slot.type.extent_bytes() <= buffer.bytes, "a slot is larger than its buffer");
+    EPL_ASSERT(buffer.offset >= 0 && buffer.offset + buffer.bytes <= plan_.arena_bytes,
+               "a buffer lies outside of the arena");
+  }
+
+  void verify_program(const Program& program) {
+    std::set<int> loaded;
+    std::set<int> ran;
+    std::set<int> updated;
+    for (const auto& instruction : program.instructions) {
+      switch (instruction.kind) {
+        case Instruction::Kind::kLoad:
+          load_leaves();
+          loaded.insert(instruction.micro_batch);
+          break;
+        case Instruction::Kind::kRun:
+          EPL_ASSERT(loaded.count(instruction.micro_batch) != 0,
+                     concat("micro batch ", instruction.micro_batch, " runs before it is loaded"));
+          EPL_ASSERT(ran.insert(instruction.micro_batch).second,
+                     concat("micro batch ", instruction.micro_batch, " runs twice"));
+          run_segment(instruction.segment);
+          break;
+        case Instruction::Kind::kUpdate:
+          EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches,
+                     "an update comes before the last micro batch");
+          for (int i : instruction.gradients) {
+            EPL_ASSERT(updated.insert(i).second, concat("gradient ", i, " is updated twice"));
+            read(plan_.gradients.at(static_cast<size_t>(i)).slot, "update");
+          }
+          break;
+      }
+    }
+    EPL_ASSERT(updated.size() == plan_.gradients.size(), "a gradient is never updated");
+  }
+
+  void load_leaves() {
+    for (const auto& leaf : plan_.leaves) {
+      if (leaf.slot != kNoSlot) write(leaf.slot);
+    }
+  }
+
+  void run_segment(int index) {
+    const Segment& segment = plan_.segments.at(static_cast<size_t>(index));
+    for (const auto& call : segment.calls) {
+      const std::string where = c10::toString(call.op.operator_name());
+      for_each_operand(call, [&](SlotId id) { read(id, where); });
+      for_each_result(call, [&](SlotId id) { write(id); });
+      for (SlotId id : call.frees) {
+        EPL_ASSERT(made_.erase(id) == 1, concat("s", id, " is freed but not there, in ", where));
+      }
+    }
+    const SegmentOutputs& outputs = plan_.outputs.at(static_cast<size_t>(index));
+    read(outputs.loss, "loss");
+    for (const auto& metric : outputs.metrics) read(metric.slot, "metric " + metric.name);
+  }
+
+  // Bytes of the arena belong to the buffer that was written there last. A slot may be read while its
+  // buffer still has all of its own.
+  void write(SlotId id) {
+    const Slot& target = slot(id);
+    if (target.where == Slot::Where::kMadeByOperator) made_.insert(id);
+    if (target.where != Slot::Where::kArena) return;
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(target.index)];
+    auto next = owners_.lower_bound(buffer.offset);
+    if (next != owners_.begin()) {
+      auto before = std::prev(next);
+      if (before->second.end > buffer.offset) next = before;
+    }
+    while (next != owners_.end() && next->first < buffer.offset + buffer.bytes) {
+      next = next->second.buffer == target.index ? std::next(next) : owners_.erase(next);
+    }
+    if (buffer.bytes > 0) {
+      owners_[buffer.offset] = {target.index, buffer.offset + buffer.bytes};
+    }
+  }
+
+  void read(SlotId id, const std::string& where) const {
+    const Slot& source = slot(id);
+    if (source.where == Slot::Where::kMadeByOperator) {
+      EPL_ASSERT(made_.count(id) != 0, concat("s", id, " is read but not there, in ", where));
+    }
+    if (source.where != Slot::Where::kArena) return;
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(source.index)];
+    if (buffer.bytes == 0) return;
+    const auto owner = owners_.find(buffer.offset);
+    EPL_ASSERT(owner != owners_.end() && owner->second.buffer == source.index,
+               concat("s", id, " is read before it is written or after its place was taken, in ",
+                      where));
+  }
+
+  struct Owner {
+    int buffer;
+    int64_t end;
+  };
+
+  const Plan& plan_;
+  std::map<int64_t, Owner> owners_;  // by first byte
+  std::set<SlotId> made_;
+};
+
+}  // namespace
+
+void verify_plan(const Plan& plan) { Verifier(plan).run(); }
+
+}  // namespace epl

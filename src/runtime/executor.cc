@@ -1,0 +1,270 @@
+#include "runtime/executor.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/List.h>
+#include <ATen/core/jit_type.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "runtime/device_memory.h"
+
+namespace epl {
+namespace {
+
+at::Tensor tensor_at(const c10::Storage& storage, const TensorType& type) {
+  c10::Storage shared = storage;
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(shared), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(type.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides, type.offset);
+  return tensor;
+}
+
+void* address_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == c10::kStrided ? tensor.data_ptr() : nullptr;
+}
+
+c10::TypePtr element_type(const c10::TypePtr& type) {
+  c10::TypePtr inner = type;
+  if (auto optional = inner->cast<c10::OptionalType>()) inner = optional->getElementType();
+  return inner->expectRef<c10::ListType>().getElementType();
+}
+
+}  // namespace
+
+// A call with its arguments in place. Slots that operators make anew in each run are filled in late.
+struct Executor::BoundCall {
+  struct Late {
+    size_t argument;
+    const Operand* operand;
+    c10::TypePtr type;
+  };
+  struct Expected {
+    size_t result;  // position among all result tensors
+    at::Tensor place;
+    void* address;
+    int64_t bytes;
+  };
+  struct Made {
+    size_t result;
+    SlotId slot;
+  };
+
+  const Call* call;
+  std::vector<c10::IValue> arguments;
+  std::vector<Late> late;
+  std::vector<Expected> expected;
+  std::vector<Made> made;
+};
+
+void Arena::ensure(int64_t bytes) {
+  if (bytes <= bytes_) return;
+  memory_.clear();  // before the new one is there, so that both never count at once
+  bytes_ = 0;
+  memory_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(bytes));
+  bytes_ = bytes;
+}
+
+Executor::Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
+                   at::Generator generator)
+    : plan_(plan),
+      leaf_tensors_(std::move(leaf_tensors)),
+      generator_(std::move(generator)),
+      arena_(arena) {
+  bind();
+}
+
+Executor::~Executor() = default;
+
+void Executor::bind() {
+  segments_.clear();
+  tensors_.assign(plan_.slots.size(), at::Tensor());
+  bind_arena();
+  bind_leaves();
+  for (const auto& segment : plan_.segments) {
+    auto& calls = segments_.emplace_back();
+    for (const auto& call : segment.calls) {
+      if (call.mode != Call::Mode::kNothing) calls.push_back(bind_call(call));
+    }
+  }
+}
+
+void Executor::bind_arena() {
+  EPL_ASSERT(plan_.arena_bytes <= arena_.bytes(), "the arena is large enough for the plan");
+  bound_arena_ = arena_.base();
+  std::vector<c10::Storage> storages;
+  for (const auto& buffer : plan_.buffers) {
+    void* address = arena_.base() + buffer.offset;
+    storages.emplace_back(c10::Storage::use_byte_size_t(), static_cast<size_t>(buffer.bytes),
+                          c10::DataPtr(buffer.bytes == 0 ? nullptr : address, c10::kCPU),
+                          /*allocator=*/nullptr, /*resizable=*/false);
+  }
+  for (size_t i = 0; i < plan_.slots.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    if (slot.where != Slot::Where::kArena) continue;
+    tensors_[i] = tensor_at(storages[static_cast<size_t>(slot.index)], slot.type);
+  }
+}
+
+void Executor::bind_leaves() {
+  bound_addresses_.clear();
+  for (const auto& tensor : leaf_tensors_) bound_addresses_.push_back(address_of(tensor));
+  for (size_t i = 0; i < plan_.slots.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    if (slot.where != Slot::Where::kLeaf) continue;
+    const at::Tensor& leaf = leaf_tensors_[static_cast<size_t>(slot.index)];
+    if (leaf.layout() != c10::kStrided || leaf.unsafeGetTensorImpl()->is_wrapped_number()) {
+      tensors_[i] = leaf;
+      continue;
+    }
+    // Recorded places are relative to where the leaf lay then; it may lie elsewhere in a new storage.
+    TensorType type = slot.type;
+    const SlotId whole = plan_.leaves[static_cast<size_t>(slot.index)].slot;
+    type.offset += leaf.storage_offset() - plan_.slots[static_cast<size_t>(whole)].type.offset;
+    tensors_[i] = tensor_at(leaf.storage(), type);
+  }
+}
+
+bool Executor::rebind_if_moved() {
+  bool moved = arena_.base() != bound_arena_;
+  for (size_t i = 0; i < leaf_tensors_.size() && !moved; ++i) {
+    moved = address_of(leaf_tensors_[i]) != bound_addresses_[i];
+  }
+  if (moved) bind();
+  return moved;
+}
+
+c10::IValue Executor::bind_operand(const Operand& operand, const c10::TypePtr& type) const {
+  const auto at_slot = [&](SlotId slot) { return slot == kNoSlot ? at::Tensor() : tensor(slot); };
+  switch (operand.kind) {
+    case Operand::Kind::kConstant:
+      if (operand.constant.isNone() && type->isSubtypeOf(*c10::OptionalType::create(
+                                           c10::GeneratorType::get()))) {
+        return generator_;
+      }
+      return operand.constant;
+    case Operand::Kind::kSlot:
+      return at_slot(operand.slots[0]);
+    case Operand::Kind::kList:
+      break;
+  }
+  if (element_type(type)->kind() == c10::TypeKind::OptionalType) {
+    c10::List<c10::optional<at::Tensor>> list;
+    for (SlotId slot : operand.slots) {
+      list.push_back(slot == kNoSlot ? c10::nullopt : c10::make_optional(at_slot(slot)));
+    }
+    return list;
+  }
+  c10::List<at::Tensor> list;
+  for (SlotId slot : operand.slots) list.push_back(at_slot(slot));
+  return list;
+}
+
+Executor::BoundCall Executor::bind_call(const Call& call) {
+  BoundCall bound;
+  bound.call = &call;
+  const auto& schema = call.op.schema();
+  const auto made_late = [&](SlotId slot) {
+    return slot != kNoSlot &&
+           plan_.slots[static_cast<size_t>(slot)].where == Slot::Where::kMadeByOperator;
+  };
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const Operand& operand = call.operands[i];
+    const auto& type = schema.arguments()[i].type();
+    if (std::any_of(operand.slots.begin(), operand.slots.end(), made_late)) {
+      bound.late.push_back({i, &operand, type});
+      bound.arguments.emplace_back();
+    } else {
+      bound.arguments.push_back(bind_operand(operand, type));
+    }
+  }
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    const SlotId slot = call.results[i];
+    if (call.mode == Call::Mode::kOut) {
+      bound.arguments.emplace_back(tensor(slot));
+    } else if (slot == kNoSlot || call.mode == Call::Mode::kInPlace) {
+      continue;
+    } else if (made_late(slot)) {
+      bound.made.push_back({i, slot});
+    } else {
+      const at::Tensor& place = tensor(slot);
+      bound.expected.push_back({i, place, place.data_ptr(), static_cast<int64_t>(place.nbytes())});
+    }
+  }
+  return bound;
+}
+
+void Executor::set_seed(double seed) {
+  for (const auto& leaf : plan_.leaves) {
+    if (leaf.kind == PlanLeaf::Kind::kSeed) tensors_[static_cast<size_t>(leaf.slot)].fill_(seed);
+  }
+}
+
+void Executor::load(const std::vector<at::Tensor>& batch) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const auto& leaf : plan_.leaves) {
+    if (leaf.kind != PlanLeaf::Kind::kInput) continue;
+    tensors_[static_cast<size_t>(leaf.slot)].copy_(batch.at(static_cast<size_t>(leaf.index)));
+  }
+}
+
+void Executor::run(int segment) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (auto& bound : segments_[static_cast<size_t>(segment)]) run_call(bound);
+}
+
+void Executor::run_call(BoundCall& bound) {
+  const Call& call = *bound.call;
+  stack_.assign(bound.arguments.begin(), bound.arguments.end());
+  for (const auto& late : bound.late) {
+    stack_[late.argument] = bind_operand(*late.operand, late.type);
+  }
+  if (bound.expected.empty()) {
+    call.op.callBoxed(&stack_);
+  } else {
+    DeviceMemory::Expect expect;
+    for (const auto& expected : bound.expected) expect.add(expected.address, expected.bytes);
+    call.op.callBoxed(&stack_);
+  }
+  take_results(bound);
+  stack_.clear();
+  for (SlotId slot : call.frees) tensors_[static_cast<size_t>(slot)].reset();
+}
+
+// Sees to it that results lie in their slots. Most do already: see DeviceMemory::Expect.
+void Executor::take_results(BoundCall& bound) {
+  if (bound.expected.empty() && bound.made.empty()) return;
+  c10::SmallVector<at::Tensor, 4> results;
+  for (const auto& value : stack_) {
+    if (value.isTensor()) {
+      results.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const auto& item : value.toListRef()) results.push_back(item.toTensor());
+    }
+  }
+  for (const auto& made : bound.made) {
+    tensors_[static_cast<size_t>(made.slot)] = results[made.result];
+  }
+  // Two results of one size may have swapped places: take all that are elsewhere before writing any.
+  c10::SmallVector<std::pair<const BoundCall::Expected*, at::Tensor>, 2> elsewhere;
+  for (const auto& expected : bound.expected) {
+    const at::Tensor& result = results[expected.result];
+    if (result.data_ptr() == expected.address && result.strides() == expected.place.strides()) {
+      continue;
+    }
+    elsewhere.emplace_back(&expected, result);
+  }
+  if (elsewhere.size() > 1) {
+    for (auto& entry : elsewhere) entry.second = entry.second.clone();
+  }
+  for (const auto& [expected, result] : elsewhere) {
+    if (expected->bytes == 0) continue;
+    // The same bytes seen with other strides must not be read while they are written.
+    const bool overlaps = result.data_ptr() == expected->address;
+    expected->place.copy_(overlaps ? result.clone() : result);
+  }
+}
+
+}  // namespace epl

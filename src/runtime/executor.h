@@ -1,0 +1,74 @@
+// Executor: runs one Program of a Plan on one device.
+//
+// Binding comes first: the arena is allocated, and every slot becomes a tensor at its place that stays
+// for all steps. What is left to do for an operator is to call its kernel with arguments made once.
+// Operators run below autograd. An exception leaves the executor usable: the next load starts anew.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Allocator.h>
+
+#include <vector>
+
+#include "program/program.h"
+
+namespace epl {
+
+// The memory of one plan at a time. Plans of several batch shapes share it: only one of them runs.
+class Arena {
+ public:
+  // Grows to at least `bytes`; what lay in it is lost. The memory comes from the allocator of the
+  // device that this thread uses.
+  void ensure(int64_t bytes);
+  char* base() const { return static_cast<char*>(memory_.get()); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  c10::DataPtr memory_;
+  int64_t bytes_ = 0;
+};
+
+class Executor {
+ public:
+  // `leaf_tensors`: the user's tensors, one for each leaf of the plan (undefined for inputs and seed).
+  // Plan and arena must outlive the executor; the arena must be large enough for the plan.
+  Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
+           at::Generator generator);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Whether the arena or a leaf lies elsewhere than it did (the user replaced a parameter's data). If
+  // so everything is bound anew.
+  bool rebind_if_moved();
+
+  void set_seed(double seed);
+  void load(const std::vector<at::Tensor>& batch);
+  void run(int segment);
+
+  // The tensor of a slot, valid until the next run.
+  const at::Tensor& tensor(SlotId slot) const { return tensors_[static_cast<size_t>(slot)]; }
+
+ private:
+  struct BoundCall;
+
+  void bind();
+  void bind_leaves();
+  void bind_arena();
+  BoundCall bind_call(const Call& call);
+  c10::IValue bind_operand(const Operand& operand, const c10::TypePtr& type) const;
+  void run_call(BoundCall& bound);
+  void take_results(BoundCall& bound);
+
+  const Plan& plan_;
+  std::vector<at::Tensor> leaf_tensors_;
+  const at::Generator generator_;
+  const Arena& arena_;
+  const char* bound_arena_ = nullptr;
+  std::vector<void*> bound_addresses_;               // of leaf tensors
+  std::vector<at::Tensor> tensors_;                  // by slot
+  std::vector<std::vector<BoundCall>> segments_;
+  std::vector<c10::IValue> stack_;
+};
+
+}  // namespace epl
