@@ -1,0 +1,340 @@
+// How fast is a step? EPL on one device with one thread against the plain LibTorch loop.
+//
+//   bench_step [--models mlp,bert_base,gpt,resnet50] [--rounds 7] [--profile epl|plain]
+//
+// Both sides live in one process and take turns, chunk by chunk, so that noise hits both alike.
+// Before anything is timed, three steps of both must give the same parameters. Printed for each
+// model: the medians of the step times and their ratio, the peak memory of both by the allocator's
+// account, and what recording and planning cost, counted in plain steps. The last line is one JSON
+// object.
+//
+// --profile runs one side alone for some ten seconds a model: something to hold a profiler to.
+#include <dlfcn.h>
+#include <epl/epl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/device_memory.h"
+#include "tests/models/mlp.h"
+#include "tests/models/transformer.h"
+#include "tests/models/vision.h"
+
+namespace epl {
+namespace {
+
+using torch::nn::functional::cross_entropy;
+
+// A user's program before its training loop.
+struct Program {
+  std::shared_ptr<torch::nn::Module> net;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  StepFunction step;
+  Batch batch;
+};
+
+struct Workload {
+  std::string name;
+  int chunk;         // steps before the other side takes its turn
+  double tolerance;  // of max |plain - epl| / max |plain| of a parameter after three steps
+  std::function<Program()> make;
+};
+
+template <typename Optimizer, typename Net, typename Options>
+Program classifier(std::shared_ptr<Net> net, const Options& options, torch::Tensor x,
+                   torch::Tensor y) {
+  return {net,
+          std::make_shared<Optimizer>(net->parameters(), options),
+          [net](const Batch& batch) { return cross_entropy(net->forward(batch[0]), batch[1]); },
+          {std::move(x), std::move(y)}};
+}
+
+torch::Tensor ids(int64_t count, torch::IntArrayRef shape) {
+  return torch::randint(count, shape, torch::kLong);
+}
+
+Program make_mlp() {
+  return classifier<torch::optim::SGD>(std::make_shared<models::Mlp>(32, 32, 60, 10),
+                                       torch::optim::SGDOptions(0.01), torch::randn({32, 32}),
+                                       ids(10, {32}));
+}
+
+Program make_bert_base() {
+  const models::TransformerSize size = {/*vocabulary=*/30522, /*hidden=*/768, /*layers=*/12,
+                                        /*heads=*/12, /*length=*/128};
+  return classifier<torch::optim::AdamW>(std::make_shared<models::Bert>(size),
+                                         torch::optim::AdamWOptions(1e-4),
+                                         ids(size.vocabulary, {2, size.length}), ids(2, {2}));
+}
+
+Program make_gpt() {
+  const models::TransformerSize size = {/*vocabulary=*/8192, /*hidden=*/384, /*layers=*/6,
+                                        /*heads=*/6, /*length=*/256};
+  auto net = std::make_shared<models::Gpt>(size);
+  return {
+      net,
+      std::make_shared<torch::optim::AdamW>(net->parameters(), torch::optim::AdamWOptions(1e-4)),
+      [net](const Batch& batch) { return models::token_loss(net->forward(batch[0]), batch[1]); },
+      {ids(size.vocabulary, {4, size.length}), ids(size.vocabulary, {4, size.length})}};
+}
+
+Program make_resnet50() {
+  return classifier<torch::optim::SGD>(std::make_shared<models::ResNet50>(),
+                                       torch::optim::SGDOptions(1e-3).momentum(0.9),
+                                       torch::randn({8, 3, 64, 64}), ids(1000, {8}));
+}
+
+const std::vector<Workload>& workloads() {
+  // The same kernels run in the same order on both sides; only the fused update may round
+  // otherwise. Adam turns the rounding of a gradient near zero into a step of its own size, and 50
+  // layers of batch norm amplify it, hence the wider bounds of the big models.
+  static const std::vector<Workload> all = {
+      {"mlp", 100, 1e-6, make_mlp},
+      {"bert_base", 2, 1e-4, make_bert_base},
+      {"gpt", 3, 1e-4, make_gpt},
+      {"resnet50", 4, 1e-4, make_resnet50},
+  };
+  return all;
+}
+
+// --- the two sides
+// --------------------------------------------------------------------------------
+
+// Takes one training step.
+using Stepper = std::function<void()>;
+
+Program fresh(const Workload& workload) {
+  torch::manual_seed(0);
+  return workload.make();
+}
+
+Stepper plain_stepper(const Program& program) {
+  return [program] {
+    program.optimizer->zero_grad();
+    program.step(program.batch).loss.backward();
+    program.optimizer->step();
+  };
+}
+
+Stepper epl_stepper(const Program& program) {
+  auto net = program.net;
+  auto trainer = std::make_shared<Trainer>(net, *program.optimizer, program.step);
+  return [program, trainer] { trainer->step(program.batch); };
+}
+
+using MakeStepper = Stepper (*)(const Program&);
+
+double seconds(const Stepper& step) {
+  const auto begin = std::chrono::steady_clock::now();
+  step();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// --- what is measured
+// -----------------------------------------------------------------------------
+
+void check_same_parameters(const Workload& workload) {
+  Program plain = fresh(workload), epl = fresh(workload);
+  const Stepper step_plain = plain_stepper(plain), step_epl = epl_stepper(epl);
+  for (int i = 0; i < 3; ++i) {
+    step_plain();
+    step_epl();
+  }
+  torch::NoGradGuard no_grad;
+  const auto expected = plain.net->named_parameters();
+  double worst = 0;
+  std::string worst_name;
+  for (const auto& item : epl.net->named_parameters()) {
+    const auto& other = expected[item.key()];
+    const double apart =
+        ((item.value() - other).abs().max() / other.abs().max()).template item<double>();
+    if (!(apart <= worst)) {
+      worst = apart;
+      worst_name = item.key();
+    }
+  }
+  if (!(worst <= workload.tolerance)) {
+    throw std::runtime_error(workload.name + ": after 3 steps `" + worst_name + "` differs by " +
+                             std::to_string(worst) + " of its largest value; allowed is " +
+                             std::to_string(workload.tolerance));
+  }
+}
+
+// Most bytes that one side holds at once in its first three steps: the batch, parameters,
+// gradients, optimizer state, activations.
+int64_t peak_bytes(const Workload& workload, MakeStepper make) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  const Program program = fresh(workload);
+  const Stepper step = make(program);
+  for (int i = 0; i < 3; ++i) step();
+  return memory.account().peak;
+}
+
+struct Times {
+  double plain = 0;  // median seconds of a step
+  double epl = 0;
+  double first = 0;  // EPL's first step, which records and plans
+};
+
+Times measure_times(const Workload& workload, int rounds) {
+  const Program plain = fresh(workload), epl = fresh(workload);
+  const Stepper step_plain = plain_stepper(plain), step_epl = epl_stepper(epl);
+  Times times;
+  step_plain();
+  times.first = seconds(step_epl);
+  std::vector<double> of_plain, of_epl;
+  for (int round = -1; round < rounds; ++round) {
+    for (int i = 0; i < workload.chunk; ++i) {
+      const double taken = seconds(step_plain);
+      if (round >= 0) of_plain.push_back(taken);  // the first round warms up
+    }
+    for (int i = 0; i < workload.chunk; ++i) {
+      const double taken = seconds(step_epl);
+      if (round >= 0) of_epl.push_back(taken);
+    }
+  }
+  times.plain = median(of_plain);
+  times.epl = median(of_epl);
+  return times;
+}
+
+void profile(const Workload& workload, MakeStepper make) {
+  const Stepper step = make(fresh(workload));
+  std::vector<double> taken;
+  double sum = 0;
+  step();
+  while (sum < 10) {
+    taken.push_back(seconds(step));
+    sum += taken.back();
+  }
+  std::printf("%-10s %zu steps, median %.3f ms\n", workload.name.c_str(), taken.size(),
+              1e3 * median(taken));
+}
+
+// --- the report
+// -----------------------------------------------------------------------------------
+
+struct Result {
+  std::string name;
+  double ratio, memory_ratio, capture_in_eager_steps;
+};
+
+Result run(const Workload& workload, int rounds) {
+  check_same_parameters(workload);
+  const int64_t plain_bytes = peak_bytes(workload, plain_stepper);
+  const int64_t epl_bytes = peak_bytes(workload, epl_stepper);
+  const Times times = measure_times(workload, rounds);
+  const Result result = {workload.name, times.epl / times.plain,
+                         static_cast<double>(epl_bytes) / static_cast<double>(plain_bytes),
+                         (times.first - times.epl) / times.plain};
+  std::printf(
+      "%-10s plain %9.3f ms  EPL %9.3f ms  ratio %.3f | peak memory %8.2f MB -> %8.2f MB, ratio "
+      "%.3f | capture and planning %.2f eager steps\n",
+      workload.name.c_str(), 1e3 * times.plain, 1e3 * times.epl, result.ratio,
+      static_cast<double>(plain_bytes) / 1e6, static_cast<double>(epl_bytes) / 1e6,
+      result.memory_ratio, result.capture_in_eager_steps);
+  std::fflush(stdout);
+  return result;
+}
+
+std::string json(const std::vector<Result>& results, double Result::*member) {
+  std::string text;
+  for (const Result& result : results) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.4f", result.*member);
+    text += (text.empty() ? "\"" : ", \"") + result.name + "\": " + number;
+  }
+  return text;
+}
+
+struct Arguments {
+  std::vector<std::string> models;
+  int rounds = 7;
+  std::string profile;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string key = argv[i];
+    if (i + 1 == argc) throw std::runtime_error(key + " needs a value");
+    const std::string value = argv[i + 1];
+    if (key == "--models") {
+      std::stringstream list(value);
+      for (std::string name; std::getline(list, name, ',');) arguments.models.push_back(name);
+    } else if (key == "--rounds") {
+      arguments.rounds = std::max(1, std::stoi(value));
+    } else if (key == "--profile" && (value == "epl" || value == "plain")) {
+      arguments.profile = value;
+    } else {
+      throw std::runtime_error(
+          "usage: bench_step [--models mlp,bert_base,gpt,resnet50] "
+          "[--rounds N] [--profile epl|plain]");
+    }
+  }
+  for (const std::string& name : arguments.models) {
+    const bool known = std::any_of(workloads().begin(), workloads().end(),
+                                   [&](const Workload& workload) { return workload.name == name; });
+    if (!known) throw std::runtime_error("there is no model \"" + name + "\"");
+  }
+  return arguments;
+}
+
+// OpenBLAS built with pthreads has a pool of its own that LibTorch does not know of.
+void use_one_thread() {
+  at::set_num_threads(1);
+  using SetThreads = void (*)(int);
+  if (auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
+    set(1);
+  }
+}
+
+int run_all(const Arguments& arguments) {
+  use_one_thread();
+  epl::init();
+  std::vector<Result> results;
+  for (const Workload& workload : workloads()) {
+    const auto& chosen = arguments.models;
+    if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), workload.name) == chosen.end()) {
+      continue;
+    }
+    if (arguments.profile.empty()) {
+      results.push_back(run(workload, arguments.rounds));
+    } else {
+      profile(workload, arguments.profile == "epl" ? epl_stepper : plain_stepper);
+    }
+  }
+  if (!results.empty()) {
+    std::printf("{%s, \"memory\": {%s}, \"capture_in_eager_steps\": {%s}}\n",
+                json(results, &Result::ratio).c_str(), json(results, &Result::memory_ratio).c_str(),
+                json(results, &Result::capture_in_eager_steps).c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace epl
+
+int main(int argc, char** argv) {
+  try {
+    return epl::run_all(epl::parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "bench_step: " << error.what() << "\n";
+    return 1;
+  }
+}
