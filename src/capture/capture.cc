@@ -55,26 +55,15 @@ std::vector<at::Tensor> trained_tensors(const CaptureRequest& request) {
   return trained;
 }
 
-// The leaf of each value that is a parameter.
-std::map<ValueId, int> parameter_leaves(const Graph& graph) {
-  std::map<ValueId, int> leaves;
+// The leaf of each parameter.
+std::map<c10::TensorImpl*, int> parameter_leaves(const Graph& graph) {
+  std::map<c10::TensorImpl*, int> leaves;
   for (size_t i = 0; i < graph.leaves.size(); ++i) {
     if (graph.leaves[i].kind == Leaf::Kind::kParameter) {
-      leaves[graph.leaves[i].value] = static_cast<int>(i);
+      leaves[graph.leaves[i].tensor.unsafeGetTensorImpl()] = static_cast<int>(i);
     }
   }
   return leaves;
-}
-
-// A parameter belongs to the TaskGraph of the first node that reads it.
-int owner_of(const Graph& graph, ValueId parameter) {
-  const ValueId storage = graph.value(parameter).storage;
-  for (const auto& node : graph.nodes) {
-    bool reads = false;
-    for_each_input(node, [&](ValueId id) { reads |= graph.value(id).storage == storage; });
-    if (reads && node.phase == Phase::kForward) return node.taskgraph;
-  }
-  return -1;
 }
 
 }  // namespace
@@ -133,13 +122,12 @@ Capture capture_step(const CaptureRequest& request) {
               "epl::add_to_collection");
     metrics.push_back({entry.collection, entry.name, recorder.value_of(entry.tensor)});
   }
-  std::vector<std::pair<ValueId, ValueId>> pairs;  // parameter, gradient
+  std::vector<std::pair<at::Tensor, ValueId>> pairs;  // parameter, gradient
   for (size_t i = 0; i < trained.size(); ++i) {
-    if (gradients[i].defined()) {
-      pairs.emplace_back(recorder.value_of(trained[i]), recorder.value_of(gradients[i]));
-    }
+    if (!gradients[i].defined()) continue;
+    pairs.emplace_back(trained[i], recorder.value_of(gradients[i]));
+    recorder.claim_gradient(trained[i], gradients[i]);
   }
-  recorder.claim_gradients(pairs, owner_of);
 
   Capture capture;
   capture.loss = output->loss.item<double>();
@@ -149,7 +137,7 @@ Capture capture_step(const CaptureRequest& request) {
   capture.graph.metrics = std::move(metrics);
   const auto leaves = parameter_leaves(capture.graph);
   for (const auto& [parameter, gradient] : pairs) {
-    capture.graph.gradients.push_back({leaves.at(parameter), gradient});
+    capture.graph.gradients.push_back({leaves.at(parameter.unsafeGetTensorImpl()), gradient});
   }
   return capture;
 }

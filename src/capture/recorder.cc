@@ -42,6 +42,16 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
+// A parameter belongs to the TaskGraph of the first node that reads it.
+int owner_of(const Graph& graph, ValueId storage) {
+  for (const auto& node : graph.nodes) {
+    bool reads = false;
+    for_each_input(node, [&](ValueId id) { reads |= graph.value(id).storage == storage; });
+    if (reads && node.phase == Phase::kForward) return node.taskgraph;
+  }
+  return -1;
+}
+
 }  // namespace
 
 bool Recorder::Place::operator<(const Place& other) const {
@@ -183,13 +193,13 @@ void Recorder::check_readback(const Node& node) {
 }
 
 void Recorder::check_shape(const Node& node) {
-  std::vector<c10::ScalarType> dtypes;
-  for_each_input(node, [&](ValueId id) { dtypes.push_back(graph_.value(id).type.dtype); });
-  if (dtypes.empty() || !has_data_dependent_shape(node.op, dtypes) || !varies(node)) return;
-  throw Error(concat("cannot replay ", op_name(node),
-                     ": the shape of its result depends on the contents of its arguments"),
-              describe_current_scope(),
-              "masks that multiply or torch::where in place of a selection");
+  for (ValueId id : values_that_decide_shape(graph_, node)) {
+    if (!varies_[static_cast<size_t>(id)]) continue;
+    throw Error(concat("cannot replay ", op_name(node),
+                       ": the shape of its result depends on the contents of its arguments"),
+                describe_current_scope(),
+                "masks that multiply or torch::where in place of a selection");
+  }
 }
 
 // Keeps the node of an empty tensor if this node fills it, else turns the tensor into a constant.
@@ -293,12 +303,8 @@ void Recorder::claim(const at::Tensor& tensor, int taskgraph) {
   if (tensor.defined()) claim_value(find(tensor), taskgraph);
 }
 
-void Recorder::claim_gradients(const std::vector<std::pair<ValueId, ValueId>>& pairs,
-                               int (*owner_of)(const Graph&, ValueId)) {
-  if (unclaimed_.empty()) return;
-  for (const auto& [parameter, gradient] : pairs) {
-    claim_value(gradient, owner_of(graph_, parameter));
-  }
+void Recorder::claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
+  if (!unclaimed_.empty()) claim(gradient, owner_of(graph_, root_of(parameter)));
 }
 
 void Recorder::claim_value(ValueId id, int taskgraph) {

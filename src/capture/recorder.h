@@ -48,9 +48,8 @@ class Recorder {
   // A backward node of this TaskGraph reads `tensor`: the sums that made it belong there as well.
   void claim(const at::Tensor& tensor, int taskgraph);
 
-  // The same for the gradients of parameters, which no backward node reads.
-  void claim_gradients(const std::vector<std::pair<ValueId, ValueId>>& parameter_and_gradient,
-                       int (*owner_of)(const Graph&, ValueId parameter));
+  // The same for the gradient of a parameter, which no backward node reads.
+  void claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
   // Names of the composite operators that the step is in, outermost first, for messages and rules.
   std::vector<std::string> enclosing_ops;

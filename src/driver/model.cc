@@ -28,6 +28,7 @@ Model::Model(std::vector<NamedModule> modules, OptimizerList optimizers)
 }
 
 void Model::find_parameters() {
+  listed_ = count_parameters();
   std::map<c10::TensorImpl*, std::string> names;
   for (const auto& entry : modules_) {
     for (const auto& item : entry.module->named_parameters()) {
@@ -43,12 +44,9 @@ void Model::find_parameters() {
                                      ? name->second
                                      : concat("optimizer", i, ".parameter", position);
         ++position;
-        const auto [known, fresh] = optimizer_of_.emplace(parameter.unsafeGetTensorImpl(), i);
-        EPL_CHECK(fresh || known->second == i,
-                  concat("the parameter `", text, "` is updated by two optimizers, ", known->second,
-                         " and ", i),
-                  "epl::Trainer", "give each parameter to one optimizer");
-        if (fresh) parameters_.emplace_back(text, parameter);
+        auto& optimizers = optimizers_of_[parameter.unsafeGetTensorImpl()];
+        if (optimizers.empty()) parameters_.emplace_back(text, parameter);
+        if (optimizers.empty() || optimizers.back() != i) optimizers.push_back(i);
       }
     }
   }
@@ -57,7 +55,7 @@ void Model::find_parameters() {
 void Model::find_state() {
   std::set<c10::TensorImpl*> seen;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined() || optimizer_of_.count(tensor.unsafeGetTensorImpl()) != 0) return;
+    if (!tensor.defined() || optimizers_of_.count(tensor.unsafeGetTensorImpl()) != 0) return;
     if (seen.insert(tensor.unsafeGetTensorImpl()).second) state_.emplace_back(name, tensor);
   };
   for (const auto& entry : modules_) {
@@ -70,8 +68,26 @@ void Model::find_state() {
   }
 }
 
-size_t Model::optimizer_of(const at::Tensor& parameter) const {
-  return optimizer_of_.at(parameter.unsafeGetTensorImpl());
+size_t Model::count_parameters() const {
+  size_t count = 0;
+  for (const auto& optimizer : optimizers_) {
+    for (const auto& group : optimizer.get().param_groups()) count += group.params().size();
+  }
+  return count;
+}
+
+bool Model::refresh() {
+  if (count_parameters() == listed_) return false;
+  parameters_.clear();
+  state_.clear();
+  optimizers_of_.clear();
+  find_parameters();
+  find_state();
+  return true;
+}
+
+const std::vector<size_t>& Model::optimizers_of(const at::Tensor& parameter) const {
+  return optimizers_of_.at(parameter.unsafeGetTensorImpl());
 }
 
 void Model::append_modes(std::vector<int64_t>& key) const {

@@ -25,9 +25,12 @@ class Model {
   const std::vector<NamedModule>& modules() const { return modules_; }
   const OptimizerList& optimizers() const { return optimizers_; }
 
-  // The optimizer that updates a tensor of parameters().
-  size_t optimizer_of(const at::Tensor& parameter) const;
+  // The optimizers that update a tensor of parameters(), in order; mostly one.
+  const std::vector<size_t>& optimizers_of(const at::Tensor& parameter) const;
   Update& update(size_t optimizer) { return *updates_[optimizer]; }
+
+  // Looks for parameters that were added to an optimizer since. Returns whether there are any.
+  bool refresh();
 
   // Modes that a recording depends on: which modules train, which parameters need gradients.
   void append_modes(std::vector<int64_t>& key) const;
@@ -45,6 +48,7 @@ class Model {
   };
 
  private:
+  size_t count_parameters() const;
   void find_parameters();
   void find_state();
 
@@ -52,9 +56,10 @@ class Model {
   OptimizerList optimizers_;
   std::vector<std::unique_ptr<Update>> updates_;
   std::vector<std::shared_ptr<torch::nn::Module>> all_modules_;  // shared with their parents
+  size_t listed_ = 0;  // parameters in the optimizers' groups when they were last looked through
   NamedTensors parameters_;
   NamedTensors state_;
-  std::unordered_map<c10::TensorImpl*, size_t> optimizer_of_;
+  std::unordered_map<c10::TensorImpl*, std::vector<size_t>> optimizers_of_;
 };
 
 }  // namespace epl

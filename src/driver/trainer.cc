@@ -94,9 +94,10 @@ struct Trainer::Impl {
   ReadyStep& ready_for(const Batch& batch);
   std::unique_ptr<ReadyStep> make_ready(const Batch& batch);
   void bind_updates(ReadyStep& ready);
+  void bind_coasting(ReadyStep& ready);
   StepResult run_micro_batches(ReadyStep& ready, const std::vector<Batch>& micro_batches);
   void check_replay(ReadyStep& ready, double loss);
-  bool check_finite(const StepResult& result, const ReadyStep& ready) const;
+  bool check_finite(const StepResult& result) const;
   void update(ReadyStep& ready, StepResult& result);
   std::vector<at::Tensor> gradients_of(const ReadyStep& ready) const;
 
@@ -107,6 +108,7 @@ struct Trainer::Impl {
   const TrainerOptions options;
   double seed = 1;
   int64_t steps = 0;
+  std::set<c10::TensorImpl*> had_gradient;  // parameters that some step gave a gradient
 
   DeviceMemory memory;
   Arena arena;
@@ -124,21 +126,23 @@ std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
   memory.trim();  // what the recorded run needed does not stay
   arena.ensure(compiled.plan.arena_bytes);
   auto made = std::make_unique<ReadyStep>(std::move(compiled), arena, capture.loss);
-  made->executor.set_seed(seed);
-  bind_updates(*made);
   return made;
 }
 
 ReadyStep& Trainer::Impl::ready_for(const Batch& batch) {
+  if (model.refresh()) {
+    ready.clear();
+    last = nullptr;
+  }
   RecordingKey key = key_of(batch, model);
   if (last == nullptr || key != last_key) {
     auto found = ready.find(key);
     if (found == ready.end()) found = ready.emplace(key, make_ready(batch)).first;
     last = found->second.get();
     last_key = std::move(key);
-  }
-  if (last->executor.rebind_if_moved()) {
-    last->executor.set_seed(seed);
+    last->executor.rebind_if_moved();
+    bind_updates(*last);  // which parameters coast may have changed
+  } else if (last->executor.rebind_if_moved()) {
     bind_updates(*last);
   }
   return *last;
@@ -154,15 +158,41 @@ void Trainer::Impl::bind_updates(ReadyStep& ready) {
       const PlanGradient& gradient = plan.gradients[static_cast<size_t>(index)];
       const at::Tensor& parameter =
           ready.compiled.graph.leaves[static_cast<size_t>(gradient.leaf)].tensor;
-      const size_t optimizer = model.optimizer_of(parameter);
-      ReadyStep::Part& part = parts[optimizer];
-      part.optimizer = optimizer;
-      part.gradients.push_back({parameter, ready.executor.tensor(gradient.slot)});
-      part.slots.push_back(gradient.slot);
+      for (size_t optimizer : model.optimizers_of(parameter)) {
+        ReadyStep::Part& part = parts[optimizer];
+        part.optimizer = optimizer;
+        part.gradients.push_back({parameter, ready.executor.tensor(gradient.slot)});
+        part.slots.push_back(gradient.slot);
+      }
     }
     auto& list = ready.updates.emplace_back();
     for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
   }
+  bind_coasting(ready);
+}
+
+// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on with
+// them: a layer that is frozen in mid-training coasts on its momentum.
+void Trainer::Impl::bind_coasting(ReadyStep& ready) {
+  std::set<c10::TensorImpl*> has_gradient;
+  for (const auto& gradient : ready.compiled.plan.gradients) {
+    const at::Tensor& parameter =
+        ready.compiled.graph.leaves[static_cast<size_t>(gradient.leaf)].tensor;
+    has_gradient.insert(parameter.unsafeGetTensorImpl());
+  }
+  std::map<size_t, ReadyStep::Part> parts;
+  for (const auto& [name, parameter] : model.parameters()) {
+    c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
+    if (has_gradient.count(impl) != 0 || had_gradient.count(impl) == 0) continue;
+    for (size_t optimizer : model.optimizers_of(parameter)) {
+      parts[optimizer].optimizer = optimizer;
+      parts[optimizer].gradients.push_back({parameter, at::zeros_like(parameter.detach())});
+    }
+  }
+  had_gradient.insert(has_gradient.begin(), has_gradient.end());
+  if (parts.empty()) return;
+  auto& list = ready.updates.emplace_back();
+  for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
 }
 
 StepResult Trainer::Impl::run_micro_batches(ReadyStep& ready,
@@ -172,7 +202,7 @@ StepResult Trainer::Impl::run_micro_batches(ReadyStep& ready,
   std::map<std::string, std::pair<std::string, std::vector<at::Tensor>>> metrics;
   for (const auto& instruction : plan.programs[0].instructions) {
     if (instruction.kind == Instruction::Kind::kLoad) {
-      ready.executor.load(micro_batches[static_cast<size_t>(instruction.micro_batch)]);
+      ready.executor.load(micro_batches[static_cast<size_t>(instruction.micro_batch)], seed);
     } else if (instruction.kind == Instruction::Kind::kRun) {
       ready.executor.run(instruction.segment);
       const auto& outputs = plan.outputs[static_cast<size_t>(instruction.segment)];
@@ -207,11 +237,10 @@ void Trainer::Impl::check_replay(ReadyStep& ready, double loss) {
               "tensors that the step fills through data_ptr() or accessor() belong into the batch");
 }
 
-bool Trainer::Impl::check_finite(const StepResult& result, const ReadyStep& ready) const {
+bool Trainer::Impl::check_finite(const StepResult& result) const {
   const std::string policy = config.get<std::string>("debug.nan_loss");
   if (policy == "ignore" || std::isfinite(result.loss)) return true;
   if (policy == "skip") return false;
-  static_cast<void>(ready);
   throw Error(concat("the loss of step ", steps, " is ", result.loss,
                      "; the parameters are as before the step"),
               config.asked_by("debug.nan_loss"),
@@ -254,7 +283,7 @@ StepResult Trainer::Impl::step(const std::vector<Batch>& micro_batches) {
   ReadyStep& ready = ready_for(micro_batches[0]);
   const torch::NoGradGuard no_grad;
   StepResult result = run_micro_batches(ready, micro_batches);
-  if (check_finite(result, ready)) {
+  if (check_finite(result)) {
     update(ready, result);
   } else {
     result.skipped = true;

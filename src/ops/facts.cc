@@ -57,11 +57,20 @@ const std::set<std::string> kMetadata = {
     "aten::dim",          "aten::result_type",  "aten::can_cast",   "aten::_version",
     "aten::is_complex",   "aten::is_floating_point", "aten::is_signed"};
 
-const std::set<std::string> kDataDependentShape = {
-    "aten::nonzero",      "aten::masked_select",      "aten::_unique",
-    "aten::_unique2",     "aten::unique_dim",         "aten::unique_consecutive",
-    "aten::unique_dim_consecutive", "aten::repeat_interleave", "aten::bincount",
-    "aten::_pack_padded_sequence",  "aten::_pad_packed_sequence"};
+// The argument whose contents decide the shape of the result.
+const std::map<std::string, size_t> kDecidesShape = {
+    {"aten::nonzero", 0},
+    {"aten::masked_select", 1},
+    {"aten::_unique", 0},
+    {"aten::_unique2", 0},
+    {"aten::unique_dim", 0},
+    {"aten::unique_consecutive", 0},
+    {"aten::unique_dim_consecutive", 0},
+    {"aten::repeat_interleave", 0},
+    {"aten::bincount", 0},
+    {"aten::_pack_padded_sequence", 1},
+    {"aten::_pad_packed_sequence", 1},
+};
 
 const std::set<std::string> kPointwise = {
     "aten::add",       "aten::sub",           "aten::mul",          "aten::div",
@@ -153,9 +162,19 @@ std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op
   return any;
 }
 
+// Losses compute all elements into out= and then shrink it to their mean or sum. Those of nll_loss
+// write the result alone.
+bool uses_out_as_scratch(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return name_of(op).rfind("aten::nll_loss", 0) != 0 &&
+         std::any_of(arguments.begin(), arguments.end(),
+                     [](const auto& a) { return a.name() == "reduction"; });
+}
+
 std::optional<c10::OperatorHandle> find_out(const c10::OperatorHandle& op,
                                             c10::DispatchKey backend) {
   const auto& schema = op.schema();
+  if (uses_out_as_scratch(op)) return std::nullopt;
   const auto candidates = overloads().find(name_of(op));
   if (candidates == overloads().end() || !writes_nothing(schema)) return std::nullopt;
   const size_t inputs = schema.arguments().size();
@@ -222,15 +241,23 @@ bool overwrites(const c10::OperatorHandle& op) { return contains(kOverwriting, o
 
 bool reads_metadata_only(const c10::OperatorHandle& op) { return contains(kMetadata, op); }
 
-bool has_data_dependent_shape(const c10::OperatorHandle& op,
-                              const std::vector<c10::ScalarType>& tensor_dtypes) {
-  if (name_of(op) == "aten::index") {
-    // The first tensor is indexed; a mask among the others selects as many rows as it has ones.
-    return std::any_of(tensor_dtypes.begin() + 1, tensor_dtypes.end(), [](c10::ScalarType dtype) {
-      return dtype == c10::ScalarType::Bool || dtype == c10::ScalarType::Byte;
-    });
+std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& node) {
+  std::vector<ValueId> deciding;
+  if (name_of(node.op) == "aten::index") {
+    for (ValueId id : node.arguments[1].values) {
+      if (id == kNoValue) continue;
+      const auto dtype = graph.value(id).type.dtype;
+      const bool mask = dtype == c10::ScalarType::Bool || dtype == c10::ScalarType::Byte;
+      if (mask) deciding.push_back(id);
+    }
+    return deciding;
   }
-  return contains(kDataDependentShape, op);
+  const auto row = kDecidesShape.find(name_of(node.op));
+  if (row == kDecidesShape.end()) return deciding;
+  for (ValueId id : node.arguments[row->second].values) {
+    if (id != kNoValue) deciding.push_back(id);
+  }
+  return deciding;
 }
 
 bool is_pointwise(const c10::OperatorHandle& op) { return contains(kPointwise, op); }

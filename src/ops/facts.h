@@ -40,10 +40,9 @@ bool overwrites(const c10::OperatorHandle& op);
 // The result is a fact about shapes or types, not about contents (is_same_size, _nnz, ...).
 bool reads_metadata_only(const c10::OperatorHandle& op);
 
-// The shape of the result depends on the contents of the arguments (nonzero, masked_select, index by a
-// mask, ...). `argument_types` are the dtypes of the tensors inside the argument list.
-bool has_data_dependent_shape(const c10::OperatorHandle& op,
-                              const std::vector<c10::ScalarType>& tensor_dtypes);
+// The values whose contents decide the shape of the result: the argument of nonzero, the mask of
+// masked_select, a mask among indices, ... None for nearly all operators.
+std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& node);
 
 // Element by element over inputs of one shape, by a kernel that allows its result to lie where one of
 // the inputs lies.

@@ -176,7 +176,10 @@ bool SegmentBuilder::returns_what_it_writes(const Node& node) const {
 
 void SegmentBuilder::lower_node(const Node& node) {
   if (is_view(node)) {
-    for_each_output(node, [&](ValueId id) { slot_of(id); });
+    for_each_output(node, [&](ValueId id) {
+      slot_of(id);
+      accumulate(id);
+    });
     return;
   }
   Call call{node.op, Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward, node.taskgraph, {}};

@@ -196,17 +196,16 @@ Executor::BoundCall Executor::bind_call(const Call& call) {
   return bound;
 }
 
-void Executor::set_seed(double seed) {
-  for (const auto& leaf : plan_.leaves) {
-    if (leaf.kind == PlanLeaf::Kind::kSeed) tensors_[static_cast<size_t>(leaf.slot)].fill_(seed);
-  }
-}
-
-void Executor::load(const std::vector<at::Tensor>& batch) {
+void Executor::load(const std::vector<at::Tensor>& batch, double seed) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const auto& leaf : plan_.leaves) {
-    if (leaf.kind != PlanLeaf::Kind::kInput) continue;
-    tensors_[static_cast<size_t>(leaf.slot)].copy_(batch.at(static_cast<size_t>(leaf.index)));
+    if (leaf.kind == PlanLeaf::Kind::kTensor) continue;
+    at::Tensor& place = tensors_[static_cast<size_t>(leaf.slot)];
+    if (leaf.kind == PlanLeaf::Kind::kSeed) {
+      place.fill_(seed);
+    } else {
+      place.copy_(batch.at(static_cast<size_t>(leaf.index)));
+    }
   }
 }
 

@@ -42,8 +42,8 @@ class Executor {
   // so everything is bound anew.
   bool rebind_if_moved();
 
-  void set_seed(double seed);
-  void load(const std::vector<at::Tensor>& batch);
+  // Inputs and seed of one micro batch.
+  void load(const std::vector<at::Tensor>& batch, double seed);
   void run(int segment);
 
   // The tensor of a slot, valid until the next run.
