@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     'layout': '',
     'ir': 'layout',
     'ops': 'ir layout',
-    'capture': 'ir',
+    'capture': 'ops ir layout',  # what an operator writes or draws is known in ops alone
     'sharding': 'ops ir layout',
     'cost': 'ops ir layout',
     'passes': 'sharding cost ops ir layout',
@@ -39,8 +39,8 @@ MAY_INCLUDE['driver'] = ' '.join(MAY_INCLUDE)
 VALUE_FOLDER = 'config'
 DRIVER_HEADERS = {'epl/epl.h', 'epl/trainer.h'}
 
-# Folders that know nothing of LibTorch.
-NO_TORCH = {'base', 'layout', 'sim', 'report', 'io', 'launch'}
+# Folders that know nothing of LibTorch. (layout names element types by c10::ScalarType.)
+NO_TORCH = {'base', 'sim', 'report', 'io', 'launch'}
 TORCH = ('torch/', 'ATen/', 'c10/')
 
 MAX_LINES = 600

@@ -11,5 +11,6 @@
 #include <epl/config.h>
 #include <epl/env.h>
 #include <epl/error.h>
+#include <epl/step.h>
 #include <epl/strategy.h>
 #include <epl/trainer.h>

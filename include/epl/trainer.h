@@ -6,17 +6,18 @@
 //   for (auto& batch : *loader) std::cout << trainer.step({batch.data, batch.target}).loss << "\n";
 //
 // The first step records the function: forward, loss and backward become one graph, which passes
-// rewrite and a Plan lays out in memory. Every step then runs the Plan and updates the parameters as
-// the optimizer says. k steps give the parameters that k steps of the plain loop give:
+// rewrite and a Plan lays out in memory. Every step then runs the Plan and updates the parameters
+// as the optimizer says. k steps give the parameters that k steps of the plain loop give:
 //
 //   optimizer.zero_grad();  loss = step(batch);  loss.backward();  optimizer.step();
 //
-// The module, the optimizer and the loader stay the user's own: a changed learning rate takes effect
-// with the next step, torch::save(net, ...) saves what was trained. The function is C++ that runs only
-// while it is recorded: what it computes from tensors is replayed, C++ variables keep the value they
-// had then. Numbers that change from step to step belong into the batch.
+// The module, the optimizer and the loader stay the user's own: a changed learning rate takes
+// effect with the next step, torch::save(net, ...) saves what was trained. The function is C++ that
+// runs only while it is recorded: what it computes from tensors is replayed, C++ variables keep the
+// value they had then. Numbers that change from step to step belong into the batch.
 #pragma once
 
+#include <epl/step.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -28,25 +29,6 @@
 #include <vector>
 
 namespace epl {
-
-// What one call of the step function reads.
-using Batch = std::vector<torch::Tensor>;
-
-// Returns one micro batch at a time.
-using BatchSource = std::function<Batch()>;
-
-// What the step function returns: the loss, and other tensors worth knowing by their names. Those are
-// merged by their mean over the micro batches; epl::add_to_collection offers other ways to merge.
-struct StepOutput {
-  StepOutput(torch::Tensor loss) : loss(std::move(loss)) {}  // NOLINT: a plain loss converts
-  StepOutput(torch::Tensor loss, std::map<std::string, torch::Tensor> metrics)
-      : loss(std::move(loss)), metrics(std::move(metrics)) {}
-
-  torch::Tensor loss;
-  std::map<std::string, torch::Tensor> metrics;
-};
-
-using StepFunction = std::function<StepOutput(const Batch&)>;
 
 // What a step hands back.
 struct StepResult {
@@ -81,8 +63,8 @@ class Trainer {
       : Trainer(std::vector<NamedModule>{{"", module_of(net)}}, OptimizerList{optimizer},
                 std::move(step), options) {}
 
-  // Several modules, several optimizers; the parameters of one optimizer are updated in the order in
-  // which the optimizers are given.
+  // Several modules, several optimizers; the parameters of one optimizer are updated in the order
+  // in which the optimizers are given.
   Trainer(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
           TrainerOptions options = {});
   ~Trainer();
@@ -95,7 +77,8 @@ class Trainer {
   // One update from pipeline.num_micro_batch calls of `source`.
   StepResult step(const BatchSource& source);
 
-  // Runs `fn` on the batch with every module in eval mode and gradients off, then restores the modes.
+  // Runs `fn` on the batch with every module in eval mode and gradients off, then restores the
+  // modes.
   StepOutput evaluate(const StepFunction& fn, const Batch& batch);
 
   // The plan that the last step ran, as text. Before the first step there is none: an error.
@@ -104,8 +87,8 @@ class Trainer {
   // The captured graph behind it after all passes, as text.
   std::string graph() const;
 
-  // Parameters, buffers and optimizer state in one file, written to a temporary name first so that a
-  // crash leaves the old file whole.
+  // Parameters, buffers and optimizer state in one file, written to a temporary name first so that
+  // a crash leaves the old file whole.
   void save(const std::string& path) const;
   void load(const std::string& path);
 

@@ -45,8 +45,8 @@ int taskgraph_at(uint64_t sequence, const std::vector<TaskGraphBorder>& borders)
   return next == borders.end() ? -1 : next->taskgraph;
 }
 
-// Nodes that an exception or a retained graph keeps alive must not call a recorder that is gone; the
-// graph of a step dies with its loss, which is why hooks need no removal.
+// Nodes that an exception or a retained graph keeps alive must not call a recorder that is gone;
+// the graph of a step dies with its loss, which is why hooks need no removal.
 void add_hooks(Recorder& recorder, const at::Tensor& loss,
                const std::vector<TaskGraphBorder>& borders) {
   std::unordered_set<autograd::Node*> seen;

@@ -2,8 +2,8 @@
 //
 // Autograd nodes carry the sequence number at which they were made; the scopes' borders are kept in
 // the same numbers. A hook before each autograd node tells the recorder whose operators come next.
-// What autograd does between two nodes, the sums of gradients of a value with several users, belongs
-// to the node that reads the sum.
+// What autograd does between two nodes, the sums of gradients of a value with several users,
+// belongs to the node that reads the sum.
 #pragma once
 
 #include <vector>

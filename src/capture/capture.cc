@@ -42,9 +42,8 @@ void check_loss(const at::Tensor& loss) {
             concat("the step function returned a loss of shape ", loss.sizes(),
                    ", but a loss is one number"),
             "epl::Trainer", "the mean or the sum of it");
-  EPL_CHECK(loss.requires_grad(),
-            "the loss depends on no parameter that requires a gradient", "epl::Trainer",
-            "look for a detach(), a NoGradGuard or parameters that are all frozen");
+  EPL_CHECK(loss.requires_grad(), "the loss depends on no parameter that requires a gradient",
+            "epl::Trainer", "look for a detach(), a NoGradGuard or parameters that are all frozen");
 }
 
 std::vector<at::Tensor> trained_tensors(const CaptureRequest& request) {

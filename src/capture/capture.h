@@ -1,11 +1,11 @@
 // Capture: the user's training step, run once under a recorder, becomes a Graph.
 //
 // The step runs for real on the given batch: forward, loss and backward. What comes out is every
-// operator in order with its phase and TaskGraph. The run leaves no trace: buffers that it changed and
-// the random generators are set back, gradients are not accumulated into the parameters.
+// operator in order with its phase and TaskGraph. The run leaves no trace: buffers that it changed
+// and the random generators are set back, gradients are not accumulated into the parameters.
 #pragma once
 
-#include <epl/trainer.h>
+#include <epl/step.h>
 
 #include <string>
 #include <utility>

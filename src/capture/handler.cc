@@ -1,6 +1,7 @@
 // The hook in LibTorch's dispatcher: a fallback for every operator on DispatchKey::Fake, a key that
-// LibTorch reserves for libraries outside of its core. It lies below autograd, so forward and backward
-// operators arrive alike; it acts only on a thread that a RecorderGuard switched it on for.
+// LibTorch reserves for libraries outside of its core. It lies below autograd, so forward and
+// backward operators arrive alike; it acts only on a thread that a RecorderGuard switched it on
+// for.
 #include <ATen/record_function.h>
 #include <torch/library.h>
 

@@ -38,7 +38,8 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   if (value.isTensor()) {
     visit(value.toTensor());
   } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    for (const auto& item : value.toListRef()) visit(item.isNone() ? at::Tensor() : item.toTensor());
+    for (const auto& item : value.toListRef())
+      visit(item.isNone() ? at::Tensor() : item.toTensor());
   }
 }
 
@@ -79,11 +80,11 @@ ValueId Recorder::root_of(const at::Tensor& tensor) const {
 ValueId Recorder::find(const at::Tensor& tensor) const {
   const auto seen = by_impl_.find(tensor.unsafeGetTensorImpl());
   const bool strided = has_storage(tensor);
-  // A TensorImpl can be pointed at other memory (set_data): then its old value is not what it holds.
-  if (seen != by_impl_.end() && (!strided || (graph_.value(seen->second).type.same_place(
-                                                  type_of(tensor)) &&
-                                              graph_.value(seen->second).storage ==
-                                                  root_of(tensor)))) {
+  // A TensorImpl can be pointed at other memory (set_data): then its old value is not what it
+  // holds.
+  if (seen != by_impl_.end() &&
+      (!strided || (graph_.value(seen->second).type.same_place(type_of(tensor)) &&
+                    graph_.value(seen->second).storage == root_of(tensor)))) {
     return seen->second;
   }
   if (!strided) return kNoValue;
@@ -108,7 +109,8 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
     leaf.kind = Leaf::Kind::kConstant;
     leaf.name = "constant." + std::to_string(graph_.leaves.size());
     leaf.tensor = tensor.detach();
-    if (has_storage(tensor) && tensor.storage().data_ptr().get_deleter() == c10::detail::deleteNothing) {
+    if (has_storage(tensor) &&
+        tensor.storage().data_ptr().get_deleter() == c10::detail::deleteNothing) {
       // Somebody else owns the memory (torch::from_blob) and may be done with it after this step.
       leaf.tensor = leaf.tensor.clone();
     }
@@ -176,15 +178,24 @@ void Recorder::spread_variation(const Node& node) {
   }
 }
 
+// An operator by the outermost call that it is part of: aten::item, the backward of prod, ...
+std::string Recorder::describe(const Node& node) const {
+  const std::string name = op_name(node);
+  if (enclosing_ops.empty()) return name;
+  std::string outer = enclosing_ops.front();
+  const std::string engine = "autograd::engine::evaluate_function: ";
+  if (outer.rfind(engine, 0) == 0) outer = outer.substr(engine.size());
+  return name.rfind(outer, 0) == 0 ? name : outer + " (" + name + ")";
+}
+
 void Recorder::check_readback(const Node& node) {
   const auto& schema = node.op.schema();
   if (schema.returns().empty() || returns_tensors(schema)) return;
   if (reads_metadata_only(node.op) || !varies(node)) return;
-  // Values that were computed differently are taken to be different, the same one to be equal: this is
-  // how MultiheadAttention tells self-attention.
+  // Values that were computed differently are taken to be different, the same one to be equal: this
+  // is how MultiheadAttention tells self-attention.
   if (node.op.operator_name().name == "aten::equal" || reads_back_for_checks(enclosing_ops)) return;
-  const std::string outer = enclosing_ops.empty() ? "" : enclosing_ops.front();
-  throw Error(concat("cannot replay ", outer.empty() ? op_name(node) : outer,
+  throw Error(concat("cannot replay ", describe(node),
                      ": it reads a value that changes from step to step back into C++ while the "
                      "step is recorded"),
               describe_current_scope(),
@@ -195,7 +206,7 @@ void Recorder::check_readback(const Node& node) {
 void Recorder::check_shape(const Node& node) {
   for (ValueId id : values_that_decide_shape(graph_, node)) {
     if (!varies_[static_cast<size_t>(id)]) continue;
-    throw Error(concat("cannot replay ", op_name(node),
+    throw Error(concat("cannot replay ", describe(node),
                        ": the shape of its result depends on the contents of its arguments"),
                 describe_current_scope(),
                 "masks that multiply or torch::where in place of a selection");
@@ -239,8 +250,8 @@ void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, si
       if (uninitialized_.count(root) != 0) return;
       // The whole storage, whatever part of it this node writes.
       const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-      const at::Tensor all = at::empty({0}, tensor.options().dtype(at::kByte))
-                                 .set_(tensor.storage(), 0, {bytes}, {1});
+      const at::Tensor all =
+          at::empty({0}, tensor.options().dtype(at::kByte)).set_(tensor.storage(), 0, {bytes}, {1});
       saved_.emplace(root, Saved{all, all.clone()});
     });
   }
@@ -250,9 +261,8 @@ void Recorder::save_generators(const torch::jit::Stack& stack, size_t first) {
   for (size_t i = first; i < stack.size(); ++i) {
     if (!stack[i].isGenerator()) continue;
     const at::Generator generator = stack[i].toGenerator();
-    const bool known =
-        std::any_of(generators_.begin(), generators_.end(),
-                    [&](const auto& saved) { return saved.first == generator; });
+    const bool known = std::any_of(generators_.begin(), generators_.end(),
+                                   [&](const auto& saved) { return saved.first == generator; });
     if (!known) generators_.emplace_back(generator, generator.get_state());
   }
 }

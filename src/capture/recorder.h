@@ -1,14 +1,14 @@
 // Recorder: turns operator calls into Graph nodes while the user's step runs.
 //
 // Identity. A tensor is the Value that its TensorImpl was last seen as; one that was never seen (
-// autograd unpacks what it saved into new TensorImpls) is found by storage, offset, sizes, strides and
-// dtype. The recorder holds weak references: data is freed as in any eager run, but no address comes
-// back under another meaning while recording. Sparse tensors have no storage and are known by their
-// TensorImpl alone.
+// autograd unpacks what it saved into new TensorImpls) is found by storage, offset, sizes, strides
+// and dtype. The recorder holds weak references: data is freed as in any eager run, but no address
+// comes back under another meaning while recording. Sparse tensors have no storage and are known by
+// their TensorImpl alone.
 //
-// Uninitialized memory. torch::tensor({1, 2}) makes an empty tensor and fills it through its pointer,
-// unseen. The node of an empty tensor is therefore kept only if operators fill it; if it is read
-// first, its contents were made by C++ and it becomes a constant.
+// Uninitialized memory. torch::tensor({1, 2}) makes an empty tensor and fills it through its
+// pointer, unseen. The node of an empty tensor is therefore kept only if operators fill it; if it
+// is read first, its contents were made by C++ and it becomes a constant.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -67,6 +67,7 @@ class Recorder {
     bool operator<(const Place& other) const;
   };
 
+  std::string describe(const Node& node) const;
   void check_readback(const Node& node);
   void check_shape(const Node& node);
   bool varies(const Node& node) const;
@@ -85,7 +86,7 @@ class Recorder {
   Graph graph_;
   Phase phase_ = Phase::kForward;
   std::optional<int> backward_taskgraph_;
-  std::vector<bool> varies_;  // by value: may differ from step to step
+  std::vector<bool> varies_;   // by value: may differ from step to step
   std::vector<int> producer_;  // by value: index of its node, -1 for leaves
   std::set<int> unclaimed_;    // backward nodes whose TaskGraph is not known yet
 

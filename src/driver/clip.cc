@@ -27,8 +27,7 @@ void check_clipping(const TrainerOptions& options) {
   EPL_CHECK(options.clip_grad_value >= 0 && std::isfinite(options.clip_grad_value),
             concat("cannot clip gradients to a value of ", options.clip_grad_value),
             "TrainerOptions::clip_grad_value", "a positive number, or 0 for no clipping");
-  EPL_CHECK(options.clip_norm_type > 0,
-            concat("there is no norm of type ", options.clip_norm_type),
+  EPL_CHECK(options.clip_norm_type > 0, concat("there is no norm of type ", options.clip_norm_type),
             "TrainerOptions::clip_norm_type", "2, 1 or infinity");
 }
 

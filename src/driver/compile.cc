@@ -11,8 +11,8 @@ PassList standard_passes() {
   PassList passes;
   // First: what follows may then move and drop nodes without asking who shares memory.
   passes.push_back(std::make_unique<Purify>());
-  // After Purify, which can make two gradients one value; before DeadCode, so that copies that nobody
-  // needs go as well.
+  // After Purify, which can make two gradients one value; before DeadCode, so that copies that
+  // nobody needs go as well.
   passes.push_back(std::make_unique<OwnGradients>());
   // Last: removes what the others left without a reader.
   passes.push_back(std::make_unique<DeadCode>());

@@ -23,7 +23,8 @@ void check_rows(const Batch& batch, int64_t parts, const Config& config) {
     EPL_CHECK(batch[i].size(0) == batch[0].size(0),
               concat("cannot cut a batch whose tensors differ in rows: tensor 0 has ",
                      batch[0].size(0), ", tensor ", i, " has ", batch[i].size(0)),
-              config.asked_by(kKey), "rows in dim 0 of every tensor, or epl::Trainer::step(source)");
+              config.asked_by(kKey),
+              "rows in dim 0 of every tensor, or epl::Trainer::step(source)");
     EPL_CHECK(batch[i].size(0) % parts == 0,
               concat("cannot cut a batch of ", batch[i].size(0), " rows evenly into ", parts,
                      " micro batches"),

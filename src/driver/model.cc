@@ -40,9 +40,8 @@ void Model::find_parameters() {
     for (const auto& group : optimizers_[i].get().param_groups()) {
       for (const auto& parameter : group.params()) {
         const auto name = names.find(parameter.unsafeGetTensorImpl());
-        const std::string text = name != names.end()
-                                     ? name->second
-                                     : concat("optimizer", i, ".parameter", position);
+        const std::string text =
+            name != names.end() ? name->second : concat("optimizer", i, ".parameter", position);
         ++position;
         auto& optimizers = optimizers_of_[parameter.unsafeGetTensorImpl()];
         if (optimizers.empty()) parameters_.emplace_back(text, parameter);

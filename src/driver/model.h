@@ -17,8 +17,8 @@ class Model {
  public:
   Model(std::vector<NamedModule> modules, OptimizerList optimizers);
 
-  // Every tensor once: those that an optimizer updates, in the order of the optimizers' groups, and the
-  // rest (buffers, parameters of no optimizer).
+  // Every tensor once: those that an optimizer updates, in the order of the optimizers' groups, and
+  // the rest (buffers, parameters of no optimizer).
   const NamedTensors& parameters() const { return parameters_; }
   const NamedTensors& state() const { return state_; }
 

@@ -1,7 +1,6 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <epl/env.h>
 #include <epl/trainer.h>
-
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <cmath>
 #include <iostream>
@@ -119,8 +118,7 @@ struct Trainer::Impl {
 
 std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
   const Batch inputs = own_copies(batch);
-  Capture capture =
-      capture_step({function, inputs, model.parameters(), model.state()});
+  Capture capture = capture_step({function, inputs, model.parameters(), model.state()});
   check_devices(capture.graph.taskgraphs, cluster, config);
   CompiledStep compiled = compile(std::move(capture.graph), config);
   memory.trim();  // what the recorded run needed does not stay
@@ -171,8 +169,8 @@ void Trainer::Impl::bind_updates(ReadyStep& ready) {
   bind_coasting(ready);
 }
 
-// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on with
-// them: a layer that is frozen in mid-training coasts on its momentum.
+// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
+// with them: a layer that is frozen in mid-training coasts on its momentum.
 void Trainer::Impl::bind_coasting(ReadyStep& ready) {
   std::set<c10::TensorImpl*> has_gradient;
   for (const auto& gradient : ready.compiled.plan.gradients) {
@@ -241,11 +239,12 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
   const std::string policy = config.get<std::string>("debug.nan_loss");
   if (policy == "ignore" || std::isfinite(result.loss)) return true;
   if (policy == "skip") return false;
-  throw Error(concat("the loss of step ", steps, " is ", result.loss,
-                     "; the parameters are as before the step"),
-              config.asked_by("debug.nan_loss"),
-              "a smaller learning rate, TrainerOptions::clip_grad_norm, or debug.nan_loss = \"skip\" "
-              "or \"ignore\"");
+  throw Error(
+      concat("the loss of step ", steps, " is ", result.loss,
+             "; the parameters are as before the step"),
+      config.asked_by("debug.nan_loss"),
+      "a smaller learning rate, TrainerOptions::clip_grad_norm, or debug.nan_loss = \"skip\" "
+      "or \"ignore\"");
 }
 
 std::vector<at::Tensor> Trainer::Impl::gradients_of(const ReadyStep& ready) const {
@@ -295,8 +294,8 @@ StepResult Trainer::Impl::step(const std::vector<Batch>& micro_batches) {
       gradients[compiled.plan.leaves[static_cast<size_t>(gradient.leaf)].name] =
           ready.executor.tensor(gradient.slot);
     }
-    std::clog << "epl: "
-              << compare_with_plain(*plain, model, gradients, result.loss, steps, config) << "\n";
+    std::clog << "epl: " << compare_with_plain(*plain, model, gradients, result.loss, steps, config)
+              << "\n";
   }
   ++steps;
   return result;
@@ -325,8 +324,8 @@ StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
 }
 
 std::string Trainer::plan() const {
-  EPL_CHECK(impl_->last != nullptr, "there is no plan before the first step",
-            "epl::Trainer::plan", "call it after step()");
+  EPL_CHECK(impl_->last != nullptr, "there is no plan before the first step", "epl::Trainer::plan",
+            "call it after step()");
   return print_plan(impl_->last->compiled.plan);
 }
 

@@ -24,8 +24,8 @@ PlainStep run_plain_step(const Model& model, const StepFunction& step,
                          const std::vector<Batch>& micro_batches, double seed,
                          const TrainerOptions& options);
 
-// Compares with what EPL gave. Returns a line for the log that names the worst parameter and gradient;
-// throws epl::Error where one is further off than debug.verify_tolerance.
+// Compares with what EPL gave. Returns a line for the log that names the worst parameter and
+// gradient; throws epl::Error where one is further off than debug.verify_tolerance.
 std::string compare_with_plain(const PlainStep& plain, const Model& model,
                                const std::map<std::string, at::Tensor>& gradients, double loss,
                                int64_t step, const Config& config);

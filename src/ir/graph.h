@@ -8,10 +8,10 @@
 //     ...
 //     return loss %9, gradient "fc.weight" %12
 //
-// A Value is one tensor at one moment. Values that share memory share a storage, which is named by the
-// first value that lay in it (`@%1` above: %2 is a view of %1). An operator that writes in place gives
-// a new Value on the storage of its argument; after the purify pass none is left but the updates of
-// state that outlives the step. Nodes run in the order of the list.
+// A Value is one tensor at one moment. Values that share memory share a storage, which is named by
+// the first value that lay in it (`@%1` above: %2 is a view of %1). An operator that writes in
+// place gives a new Value on the storage of its argument; after the purify pass none is left but
+// the updates of state that outlives the step. Nodes run in the order of the list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,8 @@ namespace epl {
 
 struct Value {
   TensorType type;
-  ValueId storage = kNoValue;  // the root of its storage; its own id where it shares with none before
+  ValueId storage =
+      kNoValue;  // the root of its storage; its own id where it shares with none before
 };
 
 // What a node reads: tensors of the graph or a constant. A list of tensors keeps undefined members.

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/check.h"
-#include "layout/dtype_names.h"
 #include "ir/text.h"
+#include "layout/dtype_names.h"
 
 namespace epl {
 namespace {
@@ -201,7 +201,8 @@ class GraphParser {
       leaf.kind = kind == "parameter" ? Leaf::Kind::kParameter
                   : kind == "state"   ? Leaf::Kind::kState
                                       : Leaf::Kind::kConstant;
-      if (leaf.kind == Leaf::Kind::kConstant && kind != "constant") line.fail("unknown leaf " + kind);
+      if (leaf.kind == Leaf::Kind::kConstant && kind != "constant")
+        line.fail("unknown leaf " + kind);
       leaf.name = line.string();
     }
     if (leaf.kind == Leaf::Kind::kConstant && !line.at_end()) {

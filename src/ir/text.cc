@@ -100,8 +100,7 @@ std::string print_graph(const Graph& graph) {
   }
   for (const auto& gradient : graph.gradients) {
     const Leaf& leaf = graph.leaves.at(static_cast<size_t>(gradient.parameter));
-    returned.push_back(
-        concat("gradient ", quoted(leaf.name), " ", print_value(gradient.value)));
+    returned.push_back(concat("gradient ", quoted(leaf.name), " ", print_value(gradient.value)));
   }
   out << "  return " << join(returned, ", ") << "\n";
   return out.str();

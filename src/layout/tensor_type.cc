@@ -39,7 +39,8 @@ bool TensorType::dense() const {
     if (sizes[i] == 0) return true;
     if (sizes[i] != 1) order.push_back(i);
   }
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return strides[a] < strides[b]; });
   int64_t expected = 1;
   for (size_t i : order) {
     if (strides[i] != expected) return false;

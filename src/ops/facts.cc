@@ -37,25 +37,29 @@ const std::map<std::string, std::vector<std::string>> kFunctionalNames = {
 };
 
 const std::set<std::string> kRandomWithoutGenerator = {
-    "aten::rand",         "aten::rand_like", "aten::randn",          "aten::randn_like",
-    "aten::randint",      "aten::randperm",  "aten::randint_like",   "aten::native_dropout",
-    "aten::_fused_dropout"};
+    "aten::rand",         "aten::rand_like",      "aten::randn",
+    "aten::randn_like",   "aten::randint",        "aten::randperm",
+    "aten::randint_like", "aten::native_dropout", "aten::_fused_dropout"};
 
-const std::set<std::string> kUninitialized = {
-    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
-    "aten::new_empty_strided"};
+const std::set<std::string> kUninitialized = {"aten::empty", "aten::empty_like",
+                                              "aten::empty_strided", "aten::new_empty",
+                                              "aten::new_empty_strided"};
 
 const std::set<std::string> kOverwriting = {
-    "aten::copy_",    "aten::fill_",        "aten::zero_",   "aten::uniform_",
-    "aten::normal_",  "aten::bernoulli_",   "aten::random_", "aten::exponential_",
-    "aten::cauchy_",  "aten::log_normal_",  "aten::geometric_"};
+    "aten::copy_",   "aten::fill_",       "aten::zero_",     "aten::uniform_",
+    "aten::normal_", "aten::bernoulli_",  "aten::random_",   "aten::exponential_",
+    "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
 
-const std::set<std::string> kMetadata = {
-    "aten::is_same_size", "aten::_nnz",         "aten::sparse_dim", "aten::dense_dim",
-    "aten::_dimI",        "aten::_dimV",        "aten::is_coalesced", "aten::is_set_to",
-    "aten::is_pinned",    "aten::_is_zerotensor", "aten::size",     "aten::stride",
-    "aten::dim",          "aten::result_type",  "aten::can_cast",   "aten::_version",
-    "aten::is_complex",   "aten::is_floating_point", "aten::is_signed"};
+const std::set<std::string> kMetadata = {"aten::is_same_size", "aten::_nnz",
+                                         "aten::sparse_dim",   "aten::dense_dim",
+                                         "aten::_dimI",        "aten::_dimV",
+                                         "aten::is_coalesced", "aten::is_set_to",
+                                         "aten::is_pinned",    "aten::_is_zerotensor",
+                                         "aten::size",         "aten::stride",
+                                         "aten::dim",          "aten::result_type",
+                                         "aten::can_cast",     "aten::_version",
+                                         "aten::is_complex",   "aten::is_floating_point",
+                                         "aten::is_signed"};
 
 // The argument whose contents decide the shape of the result.
 const std::map<std::string, size_t> kDecidesShape = {
@@ -72,27 +76,47 @@ const std::map<std::string, size_t> kDecidesShape = {
     {"aten::_pad_packed_sequence", 1},
 };
 
-const std::set<std::string> kPointwise = {
-    "aten::add",       "aten::sub",           "aten::mul",          "aten::div",
-    "aten::relu",      "aten::threshold_backward", "aten::tanh",    "aten::tanh_backward",
-    "aten::sigmoid",   "aten::sigmoid_backward",   "aten::gelu",    "aten::gelu_backward",
-    "aten::silu",      "aten::silu_backward", "aten::exp",          "aten::log",
-    "aten::neg",       "aten::sqrt",          "aten::rsqrt",        "aten::leaky_relu",
-    "aten::leaky_relu_backward", "aten::clamp", "aten::clamp_min",  "aten::elu",
-    "aten::elu_backward", "aten::softplus",   "aten::softplus_backward", "aten::where"};
+const std::set<std::string> kPointwise = {"aten::add",
+                                          "aten::sub",
+                                          "aten::mul",
+                                          "aten::div",
+                                          "aten::relu",
+                                          "aten::threshold_backward",
+                                          "aten::tanh",
+                                          "aten::tanh_backward",
+                                          "aten::sigmoid",
+                                          "aten::sigmoid_backward",
+                                          "aten::gelu",
+                                          "aten::gelu_backward",
+                                          "aten::silu",
+                                          "aten::silu_backward",
+                                          "aten::exp",
+                                          "aten::log",
+                                          "aten::neg",
+                                          "aten::sqrt",
+                                          "aten::rsqrt",
+                                          "aten::leaky_relu",
+                                          "aten::leaky_relu_backward",
+                                          "aten::clamp",
+                                          "aten::clamp_min",
+                                          "aten::elu",
+                                          "aten::elu_backward",
+                                          "aten::softplus",
+                                          "aten::softplus_backward",
+                                          "aten::where"};
 
 std::optional<c10::OperatorHandle> find_op(const std::string& full_name) {
   const size_t dot = full_name.find('.', full_name.find("::") + 2);
-  const c10::OperatorName name = dot == std::string::npos
-                                     ? c10::OperatorName(full_name, "")
-                                     : c10::OperatorName(full_name.substr(0, dot),
-                                                         full_name.substr(dot + 1));
+  const c10::OperatorName name =
+      dot == std::string::npos
+          ? c10::OperatorName(full_name, "")
+          : c10::OperatorName(full_name.substr(0, dot), full_name.substr(dot + 1));
   auto op = c10::Dispatcher::singleton().findSchema(name);
   return op ? std::optional<c10::OperatorHandle>(*op) : std::nullopt;
 }
 
-// All operators by their name without the overload; made once, operators registered after are missed
-// and simply have no variants.
+// All operators by their name without the overload; made once, operators registered after are
+// missed and simply have no variants.
 const std::map<std::string, std::vector<c10::OperatorHandle>>& overloads() {
   static const auto* const table = [] {
     auto* result = new std::map<std::string, std::vector<c10::OperatorHandle>>();

@@ -1,6 +1,6 @@
-// What EPL knows of operators beyond their kernels: which arguments they write, what they draw, what
-// stands for them in a pure graph. Most of it is read from the schema; what the schema does not say
-// stands in the tables of facts.cc, one row an operator.
+// What EPL knows of operators beyond their kernels: which arguments they write, what they draw,
+// what stands for them in a pure graph. Most of it is read from the schema; what the schema does
+// not say stands in the tables of facts.cc, one row an operator.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,18 +13,18 @@
 
 namespace epl {
 
-// Arguments that the node writes in place, by position: those that the schema marks, and the running
-// statistics that a batch norm in training mode writes without saying so.
+// Arguments that the node writes in place, by position: those that the schema marks, and the
+// running statistics that a batch norm in training mode writes without saying so.
 std::vector<size_t> written_arguments(const Node& node);
 
 // The operator that makes a new tensor where `op` writes in place or into out= (relu_ -> relu,
-// bernoulli_.float -> bernoulli.p), reading the same arguments but the out= ones. None where LibTorch
-// has none.
+// bernoulli_.float -> bernoulli.p), reading the same arguments but the out= ones. None where
+// LibTorch has none.
 std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op);
 
 // The operator that writes the results of `op` into given tensors by a kernel of its own for
-// `backend`; it takes the arguments of `op`, then the results. None where LibTorch would compute into
-// fresh memory and copy.
+// `backend`; it takes the arguments of `op`, then the results. None where LibTorch would compute
+// into fresh memory and copy.
 std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
                                                c10::DispatchKey backend);
 
@@ -44,8 +44,8 @@ bool reads_metadata_only(const c10::OperatorHandle& op);
 // masked_select, a mask among indices, ... None for nearly all operators.
 std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& node);
 
-// Element by element over inputs of one shape, by a kernel that allows its result to lie where one of
-// the inputs lies.
+// Element by element over inputs of one shape, by a kernel that allows its result to lie where one
+// of the inputs lies.
 bool is_pointwise(const c10::OperatorHandle& op);
 
 }  // namespace epl

@@ -27,8 +27,9 @@ std::vector<ValueId> written_storages(const Graph& graph, const Node& node) {
 
 bool DeadCode::run(Graph& graph) {
   const std::set<ValueId> outlives = leaf_storages(graph);
-  std::set<ValueId> needed;           // values
-  std::set<ValueId> needed_storages;  // an in-place write is needed by every later reader of its storage
+  std::set<ValueId> needed;  // values
+  std::set<ValueId>
+      needed_storages;  // an in-place write is needed by every later reader of its storage
   const auto need = [&](ValueId id) {
     needed.insert(id);
     needed_storages.insert(graph.value(id).storage);

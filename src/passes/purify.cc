@@ -18,8 +18,8 @@ struct Dim {
   int64_t stride;
 };
 
-// Whether `distance` is a sum of k_i * stride_i with |k_i| < size_i; dims from large to small strides,
-// each stride larger than what the dims after it span.
+// Whether `distance` is a sum of k_i * stride_i with |k_i| < size_i; dims from large to small
+// strides, each stride larger than what the dims after it span.
 bool reaches(int64_t distance, const std::vector<Dim>& dims, size_t next) {
   if (next == dims.size()) return distance == 0;
   const auto [size, stride] = dims[next];
@@ -315,10 +315,9 @@ class Purifier {
         continue;
       }
       Node scatter{op_named("aten::as_strided_scatter"), {}, {}, Phase::kForward, -1};
-      scatter.arguments = {value_argument(whole), value_argument(write.value),
-                           constant_argument(write.place.sizes),
-                           constant_argument(write.place.strides),
-                           constant_argument(write.place.offset)};
+      scatter.arguments = {
+          value_argument(whole), value_argument(write.value), constant_argument(write.place.sizes),
+          constant_argument(write.place.strides), constant_argument(write.place.offset)};
       tag_like_current(scatter);
       Result made;
       made.values = {graph_.add_value(type)};

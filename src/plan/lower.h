@@ -1,11 +1,11 @@
 // Lower: a Graph becomes a Plan.
 //
-// Each value gets a slot. Values that share a storage share a buffer; buffers get places in the arena
-// by their lifetimes. Views need no call: their slots are other places in the same buffer. An operator
-// writes straight into its slot where LibTorch has an out= kernel for it.
+// Each value gets a slot. Values that share a storage share a buffer; buffers get places in the
+// arena by their lifetimes. Views need no call: their slots are other places in the same buffer. An
+// operator writes straight into its slot where LibTorch has an out= kernel for it.
 //
-// With several micro batches the gradients of the first are kept in buffers of their own and those of
-// the others are added as soon as they are made.
+// With several micro batches the gradients of the first are kept in buffers of their own and those
+// of the others are added as soon as they are made.
 #pragma once
 
 #include "ir/graph.h"

@@ -34,9 +34,8 @@ int64_t align_up(int64_t bytes) {
 Placement place_buffers(const std::vector<Lifetime>& lifetimes) {
   std::vector<size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return lifetimes[a].bytes > lifetimes[b].bytes;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
   Placement placement;
   placement.offsets.resize(lifetimes.size());
   std::vector<Placed> placed;
@@ -47,9 +46,10 @@ Placement place_buffers(const std::vector<Lifetime>& lifetimes) {
     placement.offsets[index] = place;
     placement.total = std::max(placement.total, now.end);
     if (lifetime.bytes == 0) continue;
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), now,
-                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-                  now);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), now,
+                         [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+        now);
   }
   return placement;
 }

@@ -50,8 +50,8 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey 
   find_kept();
 }
 
-// Sparse tensors are made by operators, and so is what is made of them. A sparse tensor points into the
-// dense ones it was made from, which therefore stay until the segment ends.
+// Sparse tensors are made by operators, and so is what is made of them. A sparse tensor points into
+// the dense ones it was made from, which therefore stay until the segment ends.
 void SegmentBuilder::find_dynamic() {
   for (const auto& leaf : graph_.leaves) {
     if (graph_.value(leaf.value).type.layout != c10::kStrided) dynamic_.insert(leaf.value);
@@ -60,9 +60,8 @@ void SegmentBuilder::find_dynamic() {
     bool dynamic = false;
     for_each_input(node, [&](ValueId id) { dynamic |= dynamic_.count(id) != 0; });
     bool sparse = false;
-    for_each_output(node, [&](ValueId id) {
-      sparse |= graph_.value(id).type.layout != c10::kStrided;
-    });
+    for_each_output(node,
+                    [&](ValueId id) { sparse |= graph_.value(id).type.layout != c10::kStrided; });
     if (!dynamic && !sparse) continue;
     for_each_output(node, [&](ValueId id) { dynamic_.insert(id); });
     for_each_input(node, [&](ValueId id) {
@@ -182,7 +181,8 @@ void SegmentBuilder::lower_node(const Node& node) {
     });
     return;
   }
-  Call call{node.op, Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward, node.taskgraph, {}};
+  Call call{node.op, Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward, node.taskgraph,
+            {}};
   for (const auto& argument : node.arguments) call.operands.push_back(operand(argument));
   bool in_arena = true;
   for (const auto& result : node.results) {
@@ -225,8 +225,13 @@ void SegmentBuilder::accumulate(ValueId id) {
     add_call(std::move(add));
   } else if (dynamic) {
     // It points into the arena, which the next micro batch writes again.
-    Call copy{op_named("aten::clone", ""), Call::Mode::kResult,
-              {slot_operand(made), constant_operand({})}, {kept}, true, -1, {}};
+    Call copy{op_named("aten::clone", ""),
+              Call::Mode::kResult,
+              {slot_operand(made), constant_operand({})},
+              {kept},
+              true,
+              -1,
+              {}};
     add_call(std::move(copy));
   }
 }

@@ -1,4 +1,5 @@
-// Builds one segment of a Plan: the calls of all nodes in order, and the lifetimes of their buffers.
+// Builds one segment of a Plan: the calls of all nodes in order, and the lifetimes of their
+// buffers.
 #pragma once
 
 #include <map>
@@ -20,7 +21,8 @@ enum class Accumulation : uint8_t {
 class SegmentBuilder {
  public:
   // Leaves and kept gradients of `plan` must have their slots.
-  SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey backend, Accumulation accumulation);
+  SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey backend,
+                 Accumulation accumulation);
 
   // Appends segment and outputs to the plan. The places of new buffers are from 0 on.
   void build(const std::string& name);
@@ -52,14 +54,14 @@ class SegmentBuilder {
 
   Segment segment_;
   std::map<ValueId, SlotId> slots_;
-  std::map<ValueId, int> buffers_;           // by root
-  std::map<ValueId, int64_t> extents_;       // by root
-  std::set<ValueId> dynamic_;                // values made by operators
-  std::set<ValueId> to_the_end_;             // roots that live until the segment ends
-  std::map<ValueId, size_t> gradient_of_;    // value -> index of gradient
-  std::map<ValueId, size_t> kept_root_;      // kFirst: root -> index of gradient
-  std::map<int, Lifetime> lifetimes_;        // by buffer
-  std::map<SlotId, size_t> last_use_;        // of slots made by operators
+  std::map<ValueId, int> buffers_;         // by root
+  std::map<ValueId, int64_t> extents_;     // by root
+  std::set<ValueId> dynamic_;              // values made by operators
+  std::set<ValueId> to_the_end_;           // roots that live until the segment ends
+  std::map<ValueId, size_t> gradient_of_;  // value -> index of gradient
+  std::map<ValueId, size_t> kept_root_;    // kFirst: root -> index of gradient
+  std::map<int, Lifetime> lifetimes_;      // by buffer
+  std::map<SlotId, size_t> last_use_;      // of slots made by operators
 };
 
 }  // namespace epl

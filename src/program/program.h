@@ -5,9 +5,9 @@
 //   segments   lists of operator calls that run in one go
 //   programs   instructions: load a micro batch, run a segment, update parameters
 //
-// Every place in the arena is known before anything runs: places are shared by values that do not live
-// at the same time, stay where they are across steps, and need no allocation. A Plan is const once it
-// is made.
+// Every place in the arena is known before anything runs: places are shared by values that do not
+// live at the same time, stay where they are across steps, and need no allocation. A Plan is const
+// once it is made.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -35,8 +35,8 @@ struct PlanLeaf {
   enum class Kind : uint8_t { kInput, kSeed, kTensor };
 
   Kind kind = Kind::kTensor;
-  int index = 0;      // kInput: place in the batch
-  std::string name;   // kTensor
+  int index = 0;     // kInput: place in the batch
+  std::string name;  // kTensor
   SlotId slot = kNoSlot;
 };
 
@@ -83,8 +83,8 @@ struct Instruction {
   enum class Kind : uint8_t { kLoad, kRun, kUpdate };
 
   Kind kind = Kind::kRun;
-  int micro_batch = 0;        // kLoad, kRun
-  int segment = 0;            // kRun
+  int micro_batch = 0;         // kLoad, kRun
+  int segment = 0;             // kRun
   std::vector<int> gradients;  // kUpdate: indices into Plan::gradients
 };
 

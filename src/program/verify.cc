@@ -79,8 +79,8 @@ class Verifier {
     for (const auto& metric : outputs.metrics) read(metric.slot, "metric " + metric.name);
   }
 
-  // Bytes of the arena belong to the buffer that was written there last. A slot may be read while its
-  // buffer still has all of its own.
+  // Bytes of the arena belong to the buffer that was written there last. A slot may be read while
+  // its buffer still has all of its own.
   void write(SlotId id) {
     const Slot& target = slot(id);
     if (target.where == Slot::Where::kMadeByOperator) made_.insert(id);
@@ -108,9 +108,9 @@ class Verifier {
     const Buffer& buffer = plan_.buffers[static_cast<size_t>(source.index)];
     if (buffer.bytes == 0) return;
     const auto owner = owners_.find(buffer.offset);
-    EPL_ASSERT(owner != owners_.end() && owner->second.buffer == source.index,
-               concat("s", id, " is read before it is written or after its place was taken, in ",
-                      where));
+    EPL_ASSERT(
+        owner != owners_.end() && owner->second.buffer == source.index,
+        concat("s", id, " is read before it is written or after its place was taken, in ", where));
   }
 
   struct Owner {

@@ -34,7 +34,8 @@ c10::TypePtr element_type(const c10::TypePtr& type) {
 
 }  // namespace
 
-// A call with its arguments in place. Slots that operators make anew in each run are filled in late.
+// A call with its arguments in place. Slots that operators make anew in each run are filled in
+// late.
 struct Executor::BoundCall {
   struct Late {
     size_t argument;
@@ -119,7 +120,8 @@ void Executor::bind_leaves() {
       tensors_[i] = leaf;
       continue;
     }
-    // Recorded places are relative to where the leaf lay then; it may lie elsewhere in a new storage.
+    // Recorded places are relative to where the leaf lay then; it may lie elsewhere in a new
+    // storage.
     TensorType type = slot.type;
     const SlotId whole = plan_.leaves[static_cast<size_t>(slot.index)].slot;
     type.offset += leaf.storage_offset() - plan_.slots[static_cast<size_t>(whole)].type.offset;
@@ -140,8 +142,8 @@ c10::IValue Executor::bind_operand(const Operand& operand, const c10::TypePtr& t
   const auto at_slot = [&](SlotId slot) { return slot == kNoSlot ? at::Tensor() : tensor(slot); };
   switch (operand.kind) {
     case Operand::Kind::kConstant:
-      if (operand.constant.isNone() && type->isSubtypeOf(*c10::OptionalType::create(
-                                           c10::GeneratorType::get()))) {
+      if (operand.constant.isNone() &&
+          type->isSubtypeOf(*c10::OptionalType::create(c10::GeneratorType::get()))) {
         return generator_;
       }
       return operand.constant;
@@ -246,7 +248,8 @@ void Executor::take_results(BoundCall& bound) {
   for (const auto& made : bound.made) {
     tensors_[static_cast<size_t>(made.slot)] = results[made.result];
   }
-  // Two results of one size may have swapped places: take all that are elsewhere before writing any.
+  // Two results of one size may have swapped places: take all that are elsewhere before writing
+  // any.
   c10::SmallVector<std::pair<const BoundCall::Expected*, at::Tensor>, 2> elsewhere;
   for (const auto& expected : bound.expected) {
     const at::Tensor& result = results[expected.result];

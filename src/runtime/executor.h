@@ -1,8 +1,9 @@
 // Executor: runs one Program of a Plan on one device.
 //
-// Binding comes first: the arena is allocated, and every slot becomes a tensor at its place that stays
-// for all steps. What is left to do for an operator is to call its kernel with arguments made once.
-// Operators run below autograd. An exception leaves the executor usable: the next load starts anew.
+// Binding comes first: the arena is allocated, and every slot becomes a tensor at its place that
+// stays for all steps. What is left to do for an operator is to call its kernel with arguments made
+// once. Operators run below autograd. An exception leaves the executor usable: the next load starts
+// anew.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -30,16 +31,16 @@ class Arena {
 
 class Executor {
  public:
-  // `leaf_tensors`: the user's tensors, one for each leaf of the plan (undefined for inputs and seed).
-  // Plan and arena must outlive the executor; the arena must be large enough for the plan.
+  // `leaf_tensors`: the user's tensors, one for each leaf of the plan (undefined for inputs and
+  // seed). Plan and arena must outlive the executor; the arena must be large enough for the plan.
   Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
            at::Generator generator);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Whether the arena or a leaf lies elsewhere than it did (the user replaced a parameter's data). If
-  // so everything is bound anew.
+  // Whether the arena or a leaf lies elsewhere than it did (the user replaced a parameter's data).
+  // If so everything is bound anew.
   bool rebind_if_moved();
 
   // Inputs and seed of one micro batch.
@@ -65,8 +66,8 @@ class Executor {
   const at::Generator generator_;
   const Arena& arena_;
   const char* bound_arena_ = nullptr;
-  std::vector<void*> bound_addresses_;               // of leaf tensors
-  std::vector<at::Tensor> tensors_;                  // by slot
+  std::vector<void*> bound_addresses_;  // of leaf tensors
+  std::vector<at::Tensor> tensors_;     // by slot
   std::vector<std::vector<BoundCall>> segments_;
   std::vector<c10::IValue> stack_;
 };

@@ -1,0 +1,35 @@
+// The step function: what the user's program computes from one micro batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/types.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace epl {
+
+// What one call of the step function reads.
+using Batch = std::vector<torch::Tensor>;
+
+// Returns one micro batch at a time.
+using BatchSource = std::function<Batch()>;
+
+// What the step function returns: the loss, and other tensors worth knowing by their names. Those
+// are merged by their mean over the micro batches; epl::add_to_collection offers other ways to
+// merge.
+struct StepOutput {
+  StepOutput(torch::Tensor loss) : loss(std::move(loss)) {}  // NOLINT: a plain loss converts
+  StepOutput(torch::Tensor loss, std::map<std::string, torch::Tensor> metrics)
+      : loss(std::move(loss)), metrics(std::move(metrics)) {}
+
+  torch::Tensor loss;
+  std::map<std::string, torch::Tensor> metrics;
+};
+
+using StepFunction = std::function<StepOutput(const Batch&)>;
+
+}  // namespace epl
