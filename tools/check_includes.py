@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     'program': 'layout',
     'plan': 'program cost ops ir layout',
     'comm': '',
-    'runtime': 'program comm',
+    'runtime': 'program comm layout',
     'sim': 'program',
     'report': 'program',
     'checkpoint': 'layout comm',

@@ -9,7 +9,7 @@ std::string human_bytes(int64_t bytes) {
   const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) {
+  while (value >= 1023.95 && unit + 1 < std::size(units)) {
     value /= 1024;
     ++unit;
   }

@@ -25,7 +25,13 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
 
 // Composite operators do not reach the dispatcher's lower keys, but profiling callbacks see them.
 std::unique_ptr<at::ObserverContext> enter_op(const at::RecordFunction& function) {
-  if (current_recorder != nullptr) current_recorder->enclosing_ops.emplace_back(function.name());
+  if (current_recorder != nullptr) {
+    EnclosingOp op{function.name(), {}};
+    if (op.name == "aten::one_hot") {
+      op.inputs.assign(function.inputs().begin(), function.inputs().end());
+    }
+    current_recorder->enclosing_ops.push_back(std::move(op));
+  }
   return nullptr;
 }
 
@@ -42,8 +48,9 @@ TORCH_LIBRARY_IMPL(_, Fake, library) {
 }
 
 RecorderGuard::RecorderGuard(Recorder& recorder)
-    : callback_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(enter_op, leave_op).scopes({at::RecordScope::FUNCTION}))),
+    : callback_(at::addThreadLocalCallback(at::RecordFunctionCallback(enter_op, leave_op)
+                                               .scopes({at::RecordScope::FUNCTION})
+                                               .needsInputs(true))),
       include_(kKey) {
   current_recorder = &recorder;
 }

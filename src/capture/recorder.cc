@@ -19,10 +19,13 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
 
-// Operators whose readbacks check their arguments and change nothing else.
-bool reads_back_for_checks(const std::vector<std::string>& enclosing) {
-  return std::any_of(enclosing.begin(), enclosing.end(),
-                     [](const std::string& name) { return name == "aten::one_hot"; });
+// one_hot looks for class numbers out of range. Where it was not told the number of classes, it
+// also makes as many columns as it finds.
+bool reads_back_for_checks(const std::vector<EnclosingOp>& enclosing) {
+  return std::any_of(enclosing.begin(), enclosing.end(), [](const EnclosingOp& op) {
+    return op.name == "aten::one_hot" && op.inputs.size() == 2 && op.inputs[1].isInt() &&
+           op.inputs[1].toInt() > 0;
+  });
 }
 
 bool returns_tensors(const c10::FunctionSchema& schema) {
@@ -178,39 +181,16 @@ void Recorder::spread_variation(const Node& node) {
   }
 }
 
-// An operator by the outermost call that it is part of: aten::item, the backward of prod, ...
-std::string Recorder::describe(const Node& node) const {
-  const std::string name = op_name(node);
-  if (enclosing_ops.empty()) return name;
-  std::string outer = enclosing_ops.front();
-  const std::string engine = "autograd::engine::evaluate_function: ";
-  if (outer.rfind(engine, 0) == 0) outer = outer.substr(engine.size());
-  return name.rfind(outer, 0) == 0 ? name : outer + " (" + name + ")";
-}
-
-void Recorder::check_readback(const Node& node) {
+// Whether C++ got a number from the contents of a tensor, and may have gone one way or another by
+// it.
+bool Recorder::reads_back(const Node& node) const {
   const auto& schema = node.op.schema();
-  if (schema.returns().empty() || returns_tensors(schema)) return;
-  if (reads_metadata_only(node.op) || !varies(node)) return;
-  // Values that were computed differently are taken to be different, the same one to be equal: this
-  // is how MultiheadAttention tells self-attention.
-  if (node.op.operator_name().name == "aten::equal" || reads_back_for_checks(enclosing_ops)) return;
-  throw Error(concat("cannot replay ", describe(node),
-                     ": it reads a value that changes from step to step back into C++ while the "
-                     "step is recorded"),
-              describe_current_scope(),
-              "return the tensor as a metric of the step, choose by torch::where instead of if, or "
-              "move the read out of the step function");
-}
-
-void Recorder::check_shape(const Node& node) {
-  for (ValueId id : values_that_decide_shape(graph_, node)) {
-    if (!varies_[static_cast<size_t>(id)]) continue;
-    throw Error(concat("cannot replay ", describe(node),
-                       ": the shape of its result depends on the contents of its arguments"),
-                describe_current_scope(),
-                "masks that multiply or torch::where in place of a selection");
-  }
+  if (schema.returns().empty() || returns_tensors(schema)) return false;
+  if (reads_metadata_only(node.op) || !varies(node)) return false;
+  // MultiheadAttention tells self-attention by equal(query, key): the same value is always equal.
+  const bool same = node.op.operator_name().name == "aten::equal" &&
+                    node.arguments[0].values == node.arguments[1].values;
+  return !same && !reads_back_for_checks(enclosing_ops);
 }
 
 // Keeps the node of an empty tensor if this node fills it, else turns the tensor into a constant.
@@ -275,7 +255,7 @@ void Recorder::restore_written() {
 
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                       const Kernel& kernel) {
-  Node node{op, {}, {}, phase_, -1};
+  Node node{op, {}, {}, phase_, -1, {}};
   const size_t first = stack->size() - op.schema().arguments().size();
   for (size_t i = first; i < stack->size(); ++i) node.arguments.push_back(read((*stack)[i]));
   if (phase_ == Phase::kForward) {
@@ -283,14 +263,13 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   } else {
     node.taskgraph = backward_taskgraph_.value_or(-1);
   }
-  check_readback(node);
-  check_shape(node);
   settle_uninitialized(node);
   save_written(node, *stack, first);
   save_generators(*stack, first);
 
   kernel();
 
+  if (reads_back(node)) node.expects = stack->back();
   const bool changes = varies(node);
   const ValueId before = graph_.value_count();
   for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {

@@ -26,6 +26,11 @@
 
 namespace epl {
 
+struct EnclosingOp {
+  std::string name;
+  std::vector<c10::IValue> inputs;
+};
+
 class Recorder {
  public:
   using Kernel = std::function<void()>;
@@ -34,7 +39,7 @@ class Recorder {
   void declare(Leaf leaf, const at::Tensor& tensor);
 
   // Runs one operator through `kernel` and records it. `stack` holds its arguments before and its
-  // results after. Throws epl::Error, before it runs, for what cannot be replayed.
+  // results after.
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Kernel& kernel);
 
   // The value of a tensor that the step made or read; a tensor not seen before becomes a constant.
@@ -51,8 +56,9 @@ class Recorder {
   // The same for the gradient of a parameter, which no backward node reads.
   void claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
-  // Names of the composite operators that the step is in, outermost first, for messages and rules.
-  std::vector<std::string> enclosing_ops;
+  // The operators that the step is in, outermost first: composite ones too, which record() never
+  // sees.
+  std::vector<EnclosingOp> enclosing_ops;
 
   // Takes back what the recorded run wrote into tensors that outlive it: parameters, buffers, state
   // that the step closes over, the batch, and generators.
@@ -67,9 +73,7 @@ class Recorder {
     bool operator<(const Place& other) const;
   };
 
-  std::string describe(const Node& node) const;
-  void check_readback(const Node& node);
-  void check_shape(const Node& node);
+  bool reads_back(const Node& node) const;
   bool varies(const Node& node) const;
   void spread_variation(const Node& node);
   Argument read(const c10::IValue& value);

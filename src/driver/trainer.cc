@@ -51,6 +51,31 @@ std::vector<at::Tensor> leaf_tensors(const Graph& graph) {
   return tensors;
 }
 
+// State that a run changes, and the generator: for a run that may have to start over. Copies
+// nothing where the plan has no guards.
+class StateSnapshot {
+ public:
+  explicit StateSnapshot(const CompiledStep& step) {
+    if (!step.plan.has_guards) return;
+    for (int index : step.plan.written_leaves) {
+      const at::Tensor tensor = step.graph.leaves[static_cast<size_t>(index)].tensor.detach();
+      contents_.emplace_back(tensor, tensor.clone());
+    }
+    generator_ = at::detail::getDefaultCPUGenerator().get_state();
+  }
+
+  void restore() const {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [tensor, contents] : contents_) at::Tensor(tensor).copy_(contents);
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    generator.set_state(generator_);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> contents_;
+  at::Tensor generator_;
+};
+
 }  // namespace
 
 // A step that was recorded and compiled for one shape of batch.
@@ -65,6 +90,7 @@ struct ReadyStep {
   Executor executor;
   double recorded_loss;
   bool replayed = false;  // and compared with the recorded loss
+  int sample = 0;         // the micro batch that was recorded
   // For each update instruction: the optimizer and its part of the gradients.
   struct Part {
     size_t optimizer;
@@ -90,7 +116,10 @@ struct Trainer::Impl {
   }
 
   StepResult step(const std::vector<Batch>& micro_batches);
-  ReadyStep& ready_for(const Batch& batch);
+  ReadyStep& ready_for(const std::vector<Batch>& micro_batches, int sample);
+  void forget(const ReadyStep& step);
+  void warn_of_recording_again(const std::string& why);
+  StepResult run_as_recorded(const std::vector<Batch>& micro_batches);
   std::unique_ptr<ReadyStep> make_ready(const Batch& batch);
   void bind_updates(ReadyStep& ready);
   void bind_coasting(ReadyStep& ready);
@@ -107,6 +136,8 @@ struct Trainer::Impl {
   const TrainerOptions options;
   double seed = 1;
   int64_t steps = 0;
+  int recorded_again = 0;
+  int running_micro_batch = 0;
   std::set<c10::TensorImpl*> had_gradient;  // parameters that some step gave a gradient
 
   DeviceMemory memory;
@@ -127,7 +158,8 @@ std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
   return made;
 }
 
-ReadyStep& Trainer::Impl::ready_for(const Batch& batch) {
+ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int sample) {
+  const Batch& batch = micro_batches[static_cast<size_t>(sample)];
   if (model.refresh()) {
     ready.clear();
     last = nullptr;
@@ -135,7 +167,10 @@ ReadyStep& Trainer::Impl::ready_for(const Batch& batch) {
   RecordingKey key = key_of(batch, model);
   if (last == nullptr || key != last_key) {
     auto found = ready.find(key);
-    if (found == ready.end()) found = ready.emplace(key, make_ready(batch)).first;
+    if (found == ready.end()) {
+      found = ready.emplace(key, make_ready(batch)).first;
+      found->second->sample = sample;
+    }
     last = found->second.get();
     last_key = std::move(key);
     last->executor.rebind_if_moved();
@@ -195,17 +230,19 @@ void Trainer::Impl::bind_coasting(ReadyStep& ready) {
 
 StepResult Trainer::Impl::run_micro_batches(ReadyStep& ready,
                                             const std::vector<Batch>& micro_batches) {
+  const torch::NoGradGuard no_grad;
   const Plan& plan = ready.compiled.plan;
   StepResult result;
   std::map<std::string, std::pair<std::string, std::vector<at::Tensor>>> metrics;
   for (const auto& instruction : plan.programs[0].instructions) {
+    running_micro_batch = instruction.micro_batch;
     if (instruction.kind == Instruction::Kind::kLoad) {
       ready.executor.load(micro_batches[static_cast<size_t>(instruction.micro_batch)], seed);
     } else if (instruction.kind == Instruction::Kind::kRun) {
       ready.executor.run(instruction.segment);
       const auto& outputs = plan.outputs[static_cast<size_t>(instruction.segment)];
       const auto loss = ready.executor.tensor(outputs.loss).item<double>();
-      if (!ready.replayed) check_replay(ready, loss);
+      if (instruction.micro_batch == ready.sample && !ready.replayed) check_replay(ready, loss);
       result.loss += loss / static_cast<double>(micro_batches.size());
       for (const auto& metric : outputs.metrics) {
         auto& [collection, parts] = metrics[metric.name];
@@ -220,6 +257,52 @@ StepResult Trainer::Impl::run_micro_batches(ReadyStep& ready,
   return result;
 }
 
+void Trainer::Impl::forget(const ReadyStep& step) {
+  for (auto entry = ready.begin(); entry != ready.end(); ++entry) {
+    if (entry->second.get() != &step) continue;
+    ready.erase(entry);
+    break;
+  }
+  last = nullptr;
+}
+
+// A step that reads its data back into C++ is recorded again where it finds something else there.
+// That is right but slow, so whoever does it in many steps should hear of it.
+void Trainer::Impl::warn_of_recording_again(const std::string& why) {
+  constexpr int kOften = 3;
+  if (++recorded_again != kOften) return;
+  std::clog << "epl: warning: the step was recorded again " << kOften
+            << " times, the last time since " << why
+            << ". Each time costs about two plain steps. To avoid it, return the value as a "
+            << "metric instead of reading it by item(), choose by torch::where instead of if, and "
+            << "mask instead of selecting.\n";
+}
+
+// Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
+StepResult Trainer::Impl::run_as_recorded(const std::vector<Batch>& micro_batches) {
+  int sample = 0;
+  std::string first_failure;
+  for (;;) {
+    ReadyStep& ready = ready_for(micro_batches, sample);
+    const StateSnapshot before(ready.compiled);
+    running_micro_batch = 0;
+    try {
+      return run_micro_batches(ready, micro_batches);
+    } catch (const GuardFailed& failed) {
+      before.restore();
+      forget(ready);
+      EPL_CHECK(first_failure.empty(),
+                concat("the micro batches of step ", steps,
+                       " need different recordings: ", first_failure, "; ", failed.what()),
+                config.asked_by("pipeline.num_micro_batch"),
+                "micro batches that do not differ in this, or a step that does not read it back");
+      first_failure = failed.what();
+      sample = running_micro_batch;
+      warn_of_recording_again(failed.what());
+    }
+  }
+}
+
 // The recorded run and its replay read the same batch and draw the same numbers.
 void Trainer::Impl::check_replay(ReadyStep& ready, double loss) {
   ready.replayed = true;
@@ -227,8 +310,7 @@ void Trainer::Impl::check_replay(ReadyStep& ready, double loss) {
   const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
                      (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
   if (equal) return;
-  this->ready.clear();
-  last = nullptr;
+  forget(ready);
   throw Error(concat("the recorded step gives a loss of ", loss, " when it is replayed, but gave ",
                      recorded, " when it was recorded"),
               "epl::Trainer::step",
@@ -279,9 +361,9 @@ StepResult Trainer::Impl::step(const std::vector<Batch>& micro_batches) {
   std::optional<PlainStep> plain;
   if (verifies) plain = run_plain_step(model, function, micro_batches, seed, options);
 
-  ReadyStep& ready = ready_for(micro_batches[0]);
+  StepResult result = run_as_recorded(micro_batches);
+  ReadyStep& ready = *last;
   const torch::NoGradGuard no_grad;
-  StepResult result = run_micro_batches(ready, micro_batches);
   if (check_finite(result)) {
     update(ready, result);
   } else {

@@ -5,6 +5,8 @@
 //     %1: f32[8,8] = parameter "fc.weight"
 //     %2: f32[8,8]{1,8} @%1 = aten::t(%1) {forward}
 //     %3: f32[4,8] = aten::mm(%0, %2) {forward}
+//     %4: f32[] = aten::max(%3) {forward}
+//     () = aten::_local_scalar_dense(%4) {forward} expects 0.5
 //     ...
 //     return loss %9, gradient "fc.weight" %12
 //
@@ -57,6 +59,9 @@ struct Node {
   std::vector<Result> results;      // one for each return of the schema
   Phase phase = Phase::kForward;
   int taskgraph = -1;  // -1: in no scope
+  // What the step read back into C++ from this node. The rest of the graph is right only where it
+  // gives the same again.
+  std::optional<c10::IValue> expects;
 };
 
 // A tensor that the step reads but does not make.

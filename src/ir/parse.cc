@@ -12,6 +12,8 @@
 namespace epl {
 namespace {
 
+constexpr int64_t kMostValues = 100'000'000;  // the table of values is as long as its largest name
+
 // Reads one line from left to right; every complaint names the line.
 class Line {
  public:
@@ -45,9 +47,11 @@ class Line {
     if (at_end() || text_[next_] != '"') fail("expected a string");
     std::string result;
     for (++next_; next_ < text_.size() && text_[next_] != '"'; ++next_) {
-      if (text_[next_] == '\\') ++next_;
-      if (next_ < text_.size()) result += text_[next_];
+      const bool escaped = text_[next_] == '\\' && next_ + 1 < text_.size();
+      if (escaped) ++next_;
+      result += escaped && text_[next_] == 'n' ? '\n' : text_[next_];
     }
+    if (at_end()) fail("a string without an end");
     ++next_;
     skip_space();
     return result;
@@ -100,21 +104,24 @@ class GraphParser {
     std::string text;
     for (int number = 1; std::getline(in_, text); ++number) {
       Line line(text, number);
-      if (line.at_end() || line.take("graph")) continue;
-      if (line.take("taskgraph")) {
+      if (line.at_end() || line.take("graph")) {
+      } else if (line.take("taskgraph")) {
         parse_taskgraph(line);
       } else if (line.take("return")) {
         parse_return(line);
       } else {
         parse_statement(line);
       }
+      if (!line.at_end()) line.fail("expected the end of the line");
     }
     return std::move(graph_);
   }
 
  private:
   void parse_taskgraph(Line& line) {
-    line.integer();
+    if (line.integer() != static_cast<int64_t>(graph_.taskgraphs.size())) {
+      line.fail(concat("expected TaskGraph ", graph_.taskgraphs.size()));
+    }
     const bool replicates = line.take("replicate");
     if (!replicates) line.expect("split");
     line.expect("(");
@@ -139,6 +146,9 @@ class GraphParser {
     if (line.take("_")) return kNoValue;
     line.expect("%");
     const int64_t written = line.integer();
+    if (written < 0 || written > kMostValues) {
+      line.fail(concat("%", written, " is no name of a value"));
+    }
     line.expect(":");
     TensorType type;
     if (line.take("sparse")) type.layout = c10::kSparse;
@@ -150,9 +160,15 @@ class GraphParser {
     if (type.layout == c10::kStrided) {
       type.strides =
           line.looking_at("{") ? line.integers("{", "}") : contiguous_strides(type.sizes);
+      if (type.strides.size() != type.sizes.size()) {
+        line.fail(concat(type.strides.size(), " strides for ", type.sizes.size(), " sizes"));
+      }
     }
     if (line.take("+")) type.offset = line.integer();
     const ValueId storage = line.take("@") ? parse_use(line) : kNoValue;
+    if (storage != kNoValue && graph_.value(storage).storage != storage) {
+      line.fail(concat("%", storage, " lies in the storage of %", graph_.value(storage).storage));
+    }
     if (!defined_.insert(written).second) line.fail(concat("%", written, " is defined twice"));
     const auto id = static_cast<ValueId>(written);
     graph_.define_value(id, type, storage);
@@ -183,15 +199,19 @@ class GraphParser {
     line.expect("=");
     const std::string word = line.word();
     if (word.find("::") == std::string::npos) {
-      parse_leaf(line, word, results.at(0).values.at(0));
+      parse_leaf(line, word, results);
     } else {
       parse_node(line, word, std::move(results));
     }
   }
 
-  void parse_leaf(Line& line, const std::string& kind, ValueId value) {
+  void parse_leaf(Line& line, const std::string& kind, const std::vector<Result>& results) {
+    if (results.size() != 1 || results[0].is_list || results[0].values.size() != 1 ||
+        results[0].values[0] == kNoValue) {
+      line.fail("a leaf is one value");
+    }
     Leaf leaf;
-    leaf.value = value;
+    leaf.value = results[0].values[0];
     if (kind == "input") {
       leaf.kind = Leaf::Kind::kInput;
       leaf.index = static_cast<int>(line.integer());
@@ -207,7 +227,8 @@ class GraphParser {
     }
     if (leaf.kind == Leaf::Kind::kConstant && !line.at_end()) {
       const c10::IValue content = parse_constant(line, nullptr);
-      const TensorType& type = graph_.value(value).type;
+      if (!content.isScalar()) line.fail("a constant is one number");
+      const TensorType& type = graph_.value(leaf.value).type;
       leaf.tensor = at::full(type.sizes, content.toScalar(), type.dtype);
       if (line.take("number")) leaf.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
@@ -221,7 +242,7 @@ class GraphParser {
                                  : c10::OperatorName(name.substr(0, dot), name.substr(dot + 1));
     const auto op = c10::Dispatcher::singleton().findSchema(key);
     if (!op) line.fail("LibTorch has no operator " + name);
-    Node node{*op, {}, std::move(results), Phase::kForward, -1};
+    Node node{*op, {}, std::move(results), Phase::kForward, -1, {}};
     if (op->schema().returns().empty()) node.results.clear();
     line.expect("(");
     for (const auto& argument : op->schema().arguments()) {
@@ -237,6 +258,7 @@ class GraphParser {
     }
     if (!line.looking_at("}")) node.taskgraph = static_cast<int>(line.integer());
     line.expect("}");
+    if (line.take("expects")) node.expects = parse_constant(line, nullptr);
     graph_.nodes.push_back(std::move(node));
   }
 
@@ -270,9 +292,13 @@ class GraphParser {
     if (line.take("false")) return false;
     if (line.looking_at("\"")) return line.string();
     if (line.take("device(")) {
-      const c10::Device device(line.string());
+      const std::string name = line.string();
       line.expect(")");
-      return device;
+      try {
+        return c10::Device(name);
+      } catch (const c10::Error&) {
+        line.fail("unknown device '" + name + "'");
+      }
     }
     if (line.take("complex(")) {
       const double real = line.number().toScalar().toDouble();

@@ -77,7 +77,9 @@ std::string print_node(const Graph& graph, const Node& node) {
                      join(arguments, ", ") + ")";
   text += node.phase == Phase::kForward ? " {forward" : " {backward";
   if (node.taskgraph >= 0) text += concat(" ", node.taskgraph);
-  return text + "}";
+  text += "}";
+  if (node.expects) text += " expects " + print_constant(*node.expects);
+  return text;
 }
 
 std::string print_graph(const Graph& graph) {

@@ -63,6 +63,7 @@ class Verifier {
     std::set<int> parameters;
     for (const auto& gradient : graph_.gradients) {
       const Leaf& leaf = graph_.leaves.at(static_cast<size_t>(gradient.parameter));
+      check(leaf.kind == Leaf::Kind::kParameter, "a gradient of what is no parameter", "return");
       check(parameters.insert(gradient.parameter).second, "two gradients of " + leaf.name,
             "return");
       check(graph_.value(leaf.value).type.sizes == graph_.value(gradient.value).type.sizes,

@@ -26,8 +26,8 @@ std::string print_double(double value) {
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
+    if (c == '"' || c == '\\' || c == '\n') result += '\\';
+    result += c == '\n' ? 'n' : c;
   }
   return result + "\"";
 }

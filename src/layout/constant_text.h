@@ -8,6 +8,6 @@
 namespace epl {
 
 std::string print_constant(const c10::IValue& value);
-std::string quoted(const std::string& text);  // "with \"escapes\""
+std::string quoted(const std::string& text);  // "with \"escapes\"", on one line
 
 }  // namespace epl

@@ -38,7 +38,7 @@ bool DeadCode::run(Graph& graph) {
 
   std::vector<Node> kept;
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    bool live = is_random(node->op);
+    bool live = is_random(node->op) || node->expects.has_value();
     for_each_output(*node, [&](ValueId id) { live |= needed.count(id) != 0; });
     for (ValueId storage : written_storages(graph, *node)) {
       live |= outlives.count(storage) != 0 || needed_storages.count(storage) != 0;

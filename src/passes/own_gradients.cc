@@ -10,7 +10,7 @@ namespace {
 
 Node clone_of(Graph& graph, ValueId source) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
-  Node node{op, {}, {}, Phase::kBackward, -1};
+  Node node{op, {}, {}, Phase::kBackward, -1, {}};
   Argument from;
   from.kind = Argument::Kind::kValue;
   from.values = {source};

@@ -204,7 +204,7 @@ class Purifier {
     const ValueId id = node.arguments[target].values[0];
     const ValueId result = node.results[0].values[0];
     const auto functional = *functional_variant(node.op);
-    Node pure{functional, {}, {}, node.phase, node.taskgraph};
+    Node pure{functional, {}, {}, node.phase, node.taskgraph, {}};
     for (size_t i = 0; i < functional.schema().arguments().size(); ++i) {
       pure.arguments.push_back(node.arguments[i]);
     }
@@ -293,7 +293,7 @@ class Purifier {
   ValueId view_of_whole(ValueId id, const TensorType& place) {
     const ValueId whole = put_together(root(id));
     if (place.same_place(graph_.value(root(id)).type)) return whole;
-    Node view{op_named("aten::as_strided"), {}, {}, Phase::kForward, -1};
+    Node view{op_named("aten::as_strided"), {}, {}, Phase::kForward, -1, {}};
     view.arguments = {value_argument(whole), constant_argument(place.sizes),
                       constant_argument(place.strides), constant_argument(place.offset)};
     tag_like_current(view);
@@ -314,7 +314,7 @@ class Purifier {
         whole = write.value;
         continue;
       }
-      Node scatter{op_named("aten::as_strided_scatter"), {}, {}, Phase::kForward, -1};
+      Node scatter{op_named("aten::as_strided_scatter"), {}, {}, Phase::kForward, -1, {}};
       scatter.arguments = {
           value_argument(whole), value_argument(write.value), constant_argument(write.place.sizes),
           constant_argument(write.place.strides), constant_argument(write.place.offset)};

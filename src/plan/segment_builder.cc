@@ -181,8 +181,11 @@ void SegmentBuilder::lower_node(const Node& node) {
     });
     return;
   }
-  Call call{node.op, Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward, node.taskgraph,
-            {}};
+  Call call{node.op,        Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward,
+            node.taskgraph, node.expects,        {}};
+  const bool shape_may_change = !values_that_decide_shape(graph_, node).empty();
+  plan_.has_guards |= shape_may_change || node.expects.has_value();
+  note_written_leaves(node);
   for (const auto& argument : node.arguments) call.operands.push_back(operand(argument));
   bool in_arena = true;
   for (const auto& result : node.results) {
@@ -194,12 +197,27 @@ void SegmentBuilder::lower_node(const Node& node) {
     call.mode = Call::Mode::kNothing;
   } else if (returns_what_it_writes(node)) {
     call.mode = Call::Mode::kInPlace;
-  } else if (const auto out = out_variant(node.op, backend_); out && in_arena) {
+  } else if (const auto out = out_variant(node.op, backend_);
+             out && in_arena && !shape_may_change) {
     call.mode = Call::Mode::kOut;
     call.op = *out;
   }
   add_call(std::move(call));
   for_each_output(node, [&](ValueId id) { accumulate(id); });
+}
+
+void SegmentBuilder::note_written_leaves(const Node& node) {
+  for (size_t i : written_arguments(node)) {
+    for (ValueId id : node.arguments[i].values) {
+      if (id == kNoValue) continue;
+      const Slot& slot = plan_.slots[static_cast<size_t>(slot_of(id))];
+      if (slot.where != Slot::Where::kLeaf) continue;
+      auto& leaves = plan_.written_leaves;
+      if (std::find(leaves.begin(), leaves.end(), slot.index) == leaves.end()) {
+        leaves.push_back(slot.index);
+      }
+    }
+  }
 }
 
 void SegmentBuilder::add_call(Call call) {
@@ -221,6 +239,7 @@ void SegmentBuilder::accumulate(ValueId id) {
              {kept},
              true,
              -1,
+             {},
              {}};
     add_call(std::move(add));
   } else if (dynamic) {
@@ -231,6 +250,7 @@ void SegmentBuilder::accumulate(ValueId id) {
               {kept},
               true,
               -1,
+              {},
               {}};
     add_call(std::move(copy));
   }

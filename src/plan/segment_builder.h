@@ -36,6 +36,7 @@ class SegmentBuilder {
   void find_dynamic();
   void find_kept();
   void lower_node(const Node& node);
+  void note_written_leaves(const Node& node);
   void add_call(Call call);
   bool is_view(const Node& node) const;
   bool returns_what_it_writes(const Node& node) const;

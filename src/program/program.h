@@ -14,6 +14,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ struct Call {
   std::vector<SlotId> results;  // one a tensor, lists flat; kNoSlot: nobody reads it
   bool backward = false;
   int taskgraph = -1;
+  std::optional<c10::IValue> expects;  // see Node::expects
   std::vector<SlotId> frees;  // tensors made by operators that nobody reads after this call
 };
 
@@ -117,6 +119,8 @@ struct Plan {
   std::vector<SegmentOutputs> outputs;  // one a segment
   std::vector<PlanGradient> gradients;  // accumulated over the micro batches when kUpdate runs
   std::vector<Program> programs;
+  std::vector<int> written_leaves;  // state that the segments change
+  bool has_guards = false;  // a run may end in GuardFailed: a value or shape is not as recorded
   int64_t arena_bytes = 0;
   int micro_batches = 1;
 };

@@ -38,6 +38,7 @@ std::string print_call(const Plan& plan, const Call& call) {
   text += c10::toString(call.op.operator_name()) + "(" + join(operands, ", ") + ")  ";
   text += call.backward ? "backward" : "forward";
   if (call.taskgraph >= 0) text += concat(" ", call.taskgraph);
+  if (call.expects) text += "  expects " + print_constant(*call.expects);
   for (SlotId id : call.frees) text += "  free " + slot_name(id);
   return text;
 }

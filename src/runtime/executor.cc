@@ -6,8 +6,10 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
+#include "layout/constant_text.h"
 #include "runtime/device_memory.h"
 
 namespace epl {
@@ -229,9 +231,20 @@ void Executor::run_call(BoundCall& bound) {
     for (const auto& expected : bound.expected) expect.add(expected.address, expected.bytes);
     call.op.callBoxed(&stack_);
   }
+  if (call.expects) check_expectation(call);
   take_results(bound);
   stack_.clear();
   for (SlotId slot : call.frees) tensors_[static_cast<size_t>(slot)].reset();
+}
+
+void Executor::check_expectation(const Call& call) const {
+  const c10::IValue& now = stack_.back();
+  const c10::IValue& recorded = *call.expects;
+  const bool both_nan = now.isDouble() && recorded.isDouble() && std::isnan(now.toDouble()) &&
+                        std::isnan(recorded.toDouble());
+  if (now == recorded || both_nan) return;
+  throw GuardFailed(concat(call.op.operator_name(), " gave ", print_constant(now), ", but ",
+                           print_constant(recorded), " when the step was recorded"));
 }
 
 // Sees to it that results lie in their slots. Most do already: see DeviceMemory::Expect.
@@ -255,6 +268,11 @@ void Executor::take_results(BoundCall& bound) {
     const at::Tensor& result = results[expected.result];
     if (result.data_ptr() == expected.address && result.strides() == expected.place.strides()) {
       continue;
+    }
+    if (result.sizes() != expected.place.sizes()) {
+      throw GuardFailed(concat(bound.call->op.operator_name(), " gave a tensor of shape ",
+                               result.sizes(), ", but ", expected.place.sizes(),
+                               " when the step was recorded"));
     }
     elsewhere.emplace_back(&expected, result);
   }

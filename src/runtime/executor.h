@@ -9,6 +9,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
 
+#include <stdexcept>
 #include <vector>
 
 #include "program/program.h"
@@ -27,6 +28,13 @@ class Arena {
  private:
   c10::DataPtr memory_;
   int64_t bytes_ = 0;
+};
+
+// A recorded step is right for a batch only while what it once found in its data is found again: a
+// number that C++ read, the shape of a selection. Thrown by Executor::run where it is not.
+class GuardFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;  // "aten::nonzero gave [3, 1], but [5, 1] when recorded"
 };
 
 class Executor {
@@ -59,6 +67,7 @@ class Executor {
   BoundCall bind_call(const Call& call);
   c10::IValue bind_operand(const Operand& operand, const c10::TypePtr& type) const;
   void run_call(BoundCall& bound);
+  void check_expectation(const Call& call) const;
   void take_results(BoundCall& bound);
 
   const Plan& plan_;

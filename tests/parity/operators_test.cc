@@ -115,7 +115,7 @@ const Part kParts[] = {
      }},
     {"sums_along_a_dimension",
      [](Tensor x) {
-       return x.cumsum(1) + x.logcumsumexp(1) + x.logsumexp(1, true) +
+       return x.cumsum(1) + (x * 0.1).cumprod(1) + x.logcumsumexp(1) + x.logsumexp(1, true) +
               x.std(torch::IntArrayRef{1}, true, true) + x.var(torch::IntArrayRef{1}, false, true) +
               x.norm(2, 1, true) + x.prod(1, true) + x.amax({0}, true) + x.mean(0, true) +
               x.abs().sum();
@@ -288,10 +288,10 @@ TEST(Losses, AllOfThemSummed) {
                                   F::KLDivFuncOptions().reduction(torch::kBatchMean));
           loss = loss + F::binary_cross_entropy_with_logits(x, torch::sigmoid(real));
           loss = loss + F::cross_entropy(x, target,
-                                         F::CrossEntropyFuncOptions().label_smoothing(0.1));
-          loss = loss + F::cross_entropy(x, target,
-                                         F::CrossEntropyFuncOptions().weight(
+                                         F::CrossEntropyFuncOptions().label_smoothing(0.1).weight(
                                              torch::tensor({1.0f, 2.0f, 3.0f, 4.0f})));
+          loss = loss + F::cross_entropy(x, target,
+                                         F::CrossEntropyFuncOptions().label_smoothing(0.1));
           loss = loss + F::cross_entropy(x, torch::softmax(real, 1));
           loss = loss + F::cosine_embedding_loss(x, real, signs);
           loss = loss + F::hinge_embedding_loss(x, real.sign());
