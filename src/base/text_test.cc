@@ -13,8 +13,6 @@ TEST(Concat, PutsItsPartsOneAfterAnother) {
   EXPECT_EQ(concat("s", 3, " is ", 0.5, ' ', std::string("of 1")), "s3 is 0.5 of 1");
 }
 
-TEST(Concat, OfNothingIsEmpty) { EXPECT_EQ(concat(), ""); }
-
 TEST(Join, PutsTheSeparatorBetweenItems) {
   EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");
   EXPECT_EQ(join(std::list<std::string>{"a"}, ", "), "a");

@@ -53,7 +53,7 @@ const Fault kFaults[] = {
      "%3 is not defined at column 26"},
     {"ArgumentIsNothing", "%2: f32[] = aten::relu() {forward}", "expected a number at column 24"},
     {"UnknownDevice", "%2: f32[] = aten::full([], 0, 6, 0, device(\"gpu\"), false) {forward}",
-     "unknown device 'gpu' at column 49"},
+     "unknown device 'gpu' at column 50"},
     {"NoPhase", "%2: f32[] = aten::relu(%0)", "expected '{' at column 27"},
     {"UnknownPhase", "%2: f32[] = aten::relu(%0) {update}", "expected 'forward' at column 29"},
     {"TaskGraphIsNoNumber", "%2: f32[] = aten::relu(%0) {forward x}",

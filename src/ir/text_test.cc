@@ -34,7 +34,8 @@ std::string describe(const Graph& graph) {
   for (const auto& leaf : graph.leaves) {
     out << static_cast<int>(leaf.kind) << leaf.index << leaf.name << value(leaf.value);
     const bool number = leaf.kind == Leaf::Kind::kConstant && leaf.tensor.numel() == 1;
-    if (number) out << leaf.tensor << leaf.tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    if (number)
+      out << describe(leaf.tensor.item()) << leaf.tensor.unsafeGetTensorImpl()->is_wrapped_number();
     out << "\n";
   }
   for (const auto& node : graph.nodes) {
@@ -44,6 +45,7 @@ std::string describe(const Graph& graph) {
       out << " -> " << result.is_list;
       for (ValueId id : result.values) out << " " << value(id);
     }
+    if (node.expects) out << " expects " << describe(*node.expects);
     out << "\n";
   }
   out << value(graph.loss);
@@ -78,12 +80,12 @@ const Sample kSamples[] = {
      "  %0: f32[] = state \"say \\\"x\\\"\\nand y\"\n"
      "  return loss %0, metric global_mean_objects \"\\\\\" %0\n"},
     {"ConstantsOfOneElement", around("  %1: f32[] = constant \"a\" 0.5\n"
-                                     "  %2: f64[] = constant \"b\" 0.10000000000000001 number\n"
+                                     "  %2: f64[] = constant \"b\" 0.1 number\n"
                                      "  %3: i64[] = constant \"c\" 9007199254740993 number\n"
                                      "  %4: b8[] = constant \"d\" true number\n"
                                      "  %5: f32[1,1] = constant \"e\" -inf\n"
                                      "  %6: f32[1] = constant \"f\" nan\n"
-                                     "  %7: bf16[] = constant \"g\" 1e+30\n"
+                                     "  %7: bf16[] = constant \"g\" 1.0002555517425873e+30\n"
                                      "  %8: c64[] = constant \"h\" complex(1.0, -2.0)\n"
                                      "  %9: u8[] = constant \"i\" 255\n")},
     {"TypesAndPlaces", around("  %1: f32[8,4]{1,8} = input 1\n"
@@ -120,6 +122,9 @@ const Sample kSamples[] = {
                               "  [] = aten::unbind.int(%1, 0) {forward}\n")},
     {"ResultsThatAreNoTensors", around("  () = aten::equal(%0, %0) {forward}\n"
                                        "  () = aten::is_same_size(%0, %0) {backward}\n")},
+    {"WhatWasReadBack", around("  () = aten::_local_scalar_dense(%0) {forward} expects 0.5\n"
+                               "  () = aten::_local_scalar_dense(%0) {forward} expects 3\n"
+                               "  () = aten::equal(%0, %0) {backward} expects true\n")},
     {"OperatorsWithoutResults", around("  () = aten::_foreach_zero_([%0]) {forward}\n")},
     {"ListsOfTensors", around("  %1: i64[2] = input 1\n"
                               "  %2: f32[0] = aten::cat([%0, %0], 0) {forward}\n"

@@ -106,7 +106,7 @@ const Answers kAnswers[] = {
      {"bernoulli.p", "bernoulli_.float", "native_dropout", "rand", "randn", "randn_like",
       "rand_like", "randint", "randperm", "normal_", "uniform_", "multinomial", "rrelu_with_noise",
       "normal_functional"},
-     {"relu", "empty", "zeros", "mul.Tensor", "native_dropout_backward"}},
+     {"relu", "empty.memory_format", "zeros", "mul.Tensor", "native_dropout_backward"}},
     {"MakesUninitialized",
      makes_uninitialized,
      {"empty.memory_format", "empty_like", "empty_strided", "new_empty", "new_empty_strided"},
