@@ -23,9 +23,9 @@ int64_t TensorType::extent_bytes() const {
 
 bool TensorType::contiguous() const {
   if (layout != c10::kStrided) return false;
+  if (numel() == 0) return true;
   int64_t expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
-    if (sizes[i] == 0) return true;
     if (sizes[i] != 1 && strides[i] != expected) return false;
     expected *= sizes[i];
   }

@@ -36,6 +36,12 @@ const std::map<std::string, std::vector<std::string>> kFunctionalNames = {
     {"aten::normal_", {"aten::normal_functional"}},
 };
 
+// They change what memory a tensor has. LibTorch lists pure variants of them too, which a graph
+// whose values have fixed places cannot use.
+const std::set<std::string> kMovesMemory = {
+    "aten::resize_",           "aten::resize_as_",     "aten::set_",
+    "aten::resize_as_sparse_", "aten::sparse_resize_", "aten::sparse_resize_and_clear_"};
+
 const std::set<std::string> kRandomWithoutGenerator = {
     "aten::rand",         "aten::rand_like",      "aten::randn",
     "aten::randn_like",   "aten::randint",        "aten::randperm",
@@ -103,7 +109,8 @@ const std::set<std::string> kPointwise = {"aten::add",
                                           "aten::elu_backward",
                                           "aten::softplus",
                                           "aten::softplus_backward",
-                                          "aten::where"};
+                                          "aten::where",
+                                           "aten::masked_fill"};
 
 std::optional<c10::OperatorHandle> find_op(const std::string& full_name) {
   const size_t dot = full_name.find('.', full_name.find("::") + 2);
@@ -159,6 +166,7 @@ size_t count_inputs(const c10::FunctionSchema& schema) {
 }
 
 std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op) {
+  if (contains(kMovesMemory, op)) return std::nullopt;
   const auto& schema = op.schema();
   const size_t inputs = count_inputs(schema);
   const std::string full = c10::toString(op.operator_name());
@@ -211,6 +219,16 @@ std::optional<c10::OperatorHandle> find_out(const c10::OperatorHandle& op,
   return std::nullopt;
 }
 
+std::optional<c10::OperatorHandle> find_in_place(const c10::OperatorHandle& op) {
+  const auto candidates = overloads().find(name_of(op) + "_");
+  if (candidates == overloads().end()) return std::nullopt;
+  for (const auto& candidate : candidates->second) {
+    const auto functional = find_functional(candidate);
+    if (functional && functional->operator_name() == op.operator_name()) return candidate;
+  }
+  return std::nullopt;
+}
+
 // Answers are asked for again with every capture; finding them walks all operators of a name.
 template <typename Find>
 std::optional<c10::OperatorHandle> remembered(const std::string& key, Find find) {
@@ -250,6 +268,11 @@ std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
                                                c10::DispatchKey backend) {
   return remembered(c10::toString(backend) + (" " + c10::toString(op.operator_name())),
                     [&] { return find_out(op, backend); });
+}
+
+std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& op) {
+  return remembered("in place " + c10::toString(op.operator_name()),
+                    [&] { return find_in_place(op); });
 }
 
 bool is_random(const c10::OperatorHandle& op) {
