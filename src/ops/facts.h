@@ -28,6 +28,10 @@ std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle&
 std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
                                                c10::DispatchKey backend);
 
+// The operator that writes the result of `op` over its first argument (relu -> relu_), with the same
+// arguments. None where LibTorch has none.
+std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& op);
+
 // Draws random numbers: never removed, never moved past another one.
 bool is_random(const c10::OperatorHandle& op);
 

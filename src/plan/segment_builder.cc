@@ -48,6 +48,7 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey 
   }
   find_dynamic();
   find_kept();
+  find_last_uses();
 }
 
 // Sparse tensors are made by operators, and so is what is made of them. A sparse tensor points into
@@ -161,6 +162,54 @@ bool SegmentBuilder::is_view(const Node& node) const {
   return any && all && written_arguments(node).empty();
 }
 
+void SegmentBuilder::find_last_uses() {
+  for (const auto& node : graph_.nodes) {
+    const auto note = [&](ValueId id) { last_node_[graph_.value(id).storage] = &node; };
+    for_each_input(node, note);
+    for_each_output(node, note);
+  }
+}
+
+// Whether the node may write `result` over `input`: nobody reads the input after it, and the node reads
+// nothing else of that memory.
+bool SegmentBuilder::can_lie_on(const Node& node, ValueId input, ValueId result) const {
+  const ValueId root = graph_.value(input).storage;
+  const TensorType& place = graph_.value(result).type;
+  const bool ends_here = last_node_.at(root) == &node && to_the_end_.count(root) == 0 &&
+                         kept_root_.count(root) == 0 && dynamic_.count(input) == 0;
+  if (!ends_here || buffers_.count(root) == 0 || kept_root_.count(result) != 0) return false;
+  if (graph_.value(result).storage != result || storage_bytes(root) != storage_bytes(result)) {
+    return false;
+  }
+  bool same = graph_.value(input).type.same_place(place);
+  for_each_input(node, [&](ValueId other) {
+    if (graph_.value(other).storage == root) same &= graph_.value(other).type.same_place(place);
+  });
+  return same;
+}
+
+// Element by element, a result may lie where an argument lay that dies here: half the memory traffic,
+// and one buffer less.
+bool SegmentBuilder::share_place(const Node& node, Call& call) {
+  if (!is_pointwise(node.op) || node.results.size() != 1 || node.results[0].values.size() != 1) {
+    return false;
+  }
+  const ValueId result = node.results[0].values[0];
+  if (result == kNoValue || dynamic_.count(result) != 0) return false;
+  const auto in_place = in_place_variant(node.op);
+  const auto out = out_variant(node.op, backend_);
+  for (const auto& argument : node.arguments) {
+    if (argument.kind != Argument::Kind::kValue || argument.values[0] == kNoValue) continue;
+    const bool first = &argument == &node.arguments.front();
+    if (!(out || (in_place && first)) || !can_lie_on(node, argument.values[0], result)) continue;
+    buffers_[result] = buffers_.at(graph_.value(argument.values[0]).storage);
+    call.mode = out ? Call::Mode::kOut : Call::Mode::kInPlace;
+    call.op = out ? *out : *in_place;
+    return true;
+  }
+  return false;
+}
+
 bool SegmentBuilder::returns_what_it_writes(const Node& node) const {
   std::set<ValueId> written;
   for (size_t i : written_arguments(node)) {
@@ -183,27 +232,35 @@ void SegmentBuilder::lower_node(const Node& node) {
   }
   Call call{node.op,        Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward,
             node.taskgraph, node.expects,        {}};
-  const bool shape_may_change = !values_that_decide_shape(graph_, node).empty();
-  plan_.has_guards |= shape_may_change || node.expects.has_value();
+  plan_.has_guards |= node.expects || !values_that_decide_shape(graph_, node).empty();
   note_written_leaves(node);
   for (const auto& argument : node.arguments) call.operands.push_back(operand(argument));
-  bool in_arena = true;
+  if (!share_place(node, call)) choose_mode(node, call);
   for (const auto& result : node.results) {
-    in_arena &= !result.is_list && result.values.size() == 1 && result.values[0] != kNoValue &&
-                dynamic_.count(result.values[0]) == 0;
     for (ValueId id : result.values) call.results.push_back(slot_of(id));
   }
+  add_call(std::move(call));
+  for_each_output(node, [&](ValueId id) { accumulate(id); });
+}
+
+void SegmentBuilder::choose_mode(const Node& node, Call& call) const {
+  const auto out = out_variant(node.op, backend_);
   if (makes_uninitialized(node.op)) {
     call.mode = Call::Mode::kNothing;
   } else if (returns_what_it_writes(node)) {
     call.mode = Call::Mode::kInPlace;
-  } else if (const auto out = out_variant(node.op, backend_);
-             out && in_arena && !shape_may_change) {
+  } else if (out && lies_in_arena(node) && values_that_decide_shape(graph_, node).empty()) {
     call.mode = Call::Mode::kOut;
     call.op = *out;
   }
-  add_call(std::move(call));
-  for_each_output(node, [&](ValueId id) { accumulate(id); });
+}
+
+// Whether each return of the node is one tensor that the plan gives a place.
+bool SegmentBuilder::lies_in_arena(const Node& node) const {
+  return std::all_of(node.results.begin(), node.results.end(), [&](const Result& result) {
+    return !result.is_list && result.values.size() == 1 && result.values[0] != kNoValue &&
+           dynamic_.count(result.values[0]) == 0;
+  });
 }
 
 void SegmentBuilder::note_written_leaves(const Node& node) {

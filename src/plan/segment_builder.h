@@ -40,6 +40,11 @@ class SegmentBuilder {
   void add_call(Call call);
   bool is_view(const Node& node) const;
   bool returns_what_it_writes(const Node& node) const;
+  bool lies_in_arena(const Node& node) const;
+  void choose_mode(const Node& node, Call& call) const;
+  void find_last_uses();
+  bool can_lie_on(const Node& node, ValueId input, ValueId result) const;
+  bool share_place(const Node& node, Call& call);
   int buffer_of(ValueId root);
   int64_t storage_bytes(ValueId root) const;
   Operand operand(const Argument& argument);
@@ -62,6 +67,7 @@ class SegmentBuilder {
   std::map<ValueId, size_t> gradient_of_;  // value -> index of gradient
   std::map<ValueId, size_t> kept_root_;    // kFirst: root -> index of gradient
   std::map<int, Lifetime> lifetimes_;      // by buffer
+  std::map<ValueId, const Node*> last_node_;  // by root: the last that reads or writes it
   std::map<SlotId, size_t> last_use_;      // of slots made by operators
 };
 
