@@ -13,29 +13,35 @@ namespace {
 
 namespace autograd = torch::autograd;
 
+// Shared by all hooks of one recording. Hooks cannot be removed, and a tensor that the user keeps
+// keeps its autograd nodes: after the recording this holds null, and the hooks do nothing.
+using HookTarget = std::shared_ptr<Recorder*>;
+
 struct EnterNode final : autograd::FunctionPreHook {
-  EnterNode(Recorder& recorder, int taskgraph) : recorder(recorder), taskgraph(taskgraph) {}
+  EnterNode(HookTarget target, int taskgraph) : target(std::move(target)), taskgraph(taskgraph) {}
 
   autograd::variable_list operator()(const autograd::variable_list& gradients) override {
-    for (const auto& gradient : gradients) recorder.claim(gradient, taskgraph);
-    recorder.set_backward_taskgraph(taskgraph);
+    Recorder* const recorder = *target;
+    if (recorder == nullptr) return gradients;
+    for (const auto& gradient : gradients) recorder->claim(gradient, taskgraph);
+    recorder->set_backward_taskgraph(taskgraph);
     return gradients;
   }
 
-  Recorder& recorder;
+  HookTarget target;
   int taskgraph;
 };
 
 struct LeaveNode final : autograd::FunctionPostHook {
-  explicit LeaveNode(Recorder& recorder) : recorder(recorder) {}
+  explicit LeaveNode(HookTarget target) : target(std::move(target)) {}
 
   autograd::variable_list operator()(const autograd::variable_list& outputs,
                                      const autograd::variable_list&) override {
-    recorder.set_backward_taskgraph(std::nullopt);
+    if (*target != nullptr) (*target)->set_backward_taskgraph(std::nullopt);
     return outputs;
   }
 
-  Recorder& recorder;
+  HookTarget target;
 };
 
 int taskgraph_at(uint64_t sequence, const std::vector<TaskGraphBorder>& borders) {
@@ -45,9 +51,7 @@ int taskgraph_at(uint64_t sequence, const std::vector<TaskGraphBorder>& borders)
   return next == borders.end() ? -1 : next->taskgraph;
 }
 
-// Nodes that an exception or a retained graph keeps alive must not call a recorder that is gone;
-// the graph of a step dies with its loss, which is why hooks need no removal.
-void add_hooks(Recorder& recorder, const at::Tensor& loss,
+void add_hooks(const HookTarget& target, const at::Tensor& loss,
                const std::vector<TaskGraphBorder>& borders) {
   std::unordered_set<autograd::Node*> seen;
   std::vector<autograd::Node*> open{loss.grad_fn().get()};
@@ -56,8 +60,8 @@ void add_hooks(Recorder& recorder, const at::Tensor& loss,
     open.pop_back();
     if (node == nullptr || !seen.insert(node).second) continue;
     node->add_pre_hook(
-        std::make_unique<EnterNode>(recorder, taskgraph_at(node->sequence_nr(), borders)));
-    node->add_post_hook(std::make_unique<LeaveNode>(recorder));
+        std::make_unique<EnterNode>(target, taskgraph_at(node->sequence_nr(), borders)));
+    node->add_post_hook(std::make_unique<LeaveNode>(target));
     for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
   }
 }
@@ -68,7 +72,12 @@ std::vector<at::Tensor> record_backward(Recorder& recorder, const at::Tensor& lo
                                         const at::Tensor& seed,
                                         const std::vector<at::Tensor>& parameters,
                                         const std::vector<TaskGraphBorder>& borders) {
-  add_hooks(recorder, loss, borders);
+  const auto target = std::make_shared<Recorder*>(&recorder);
+  struct Detach {  // also where backward throws
+    const HookTarget& target;
+    ~Detach() { *target = nullptr; }
+  } detach{target};
+  add_hooks(target, loss, borders);
   recorder.enter_backward();
   recorder.set_backward_taskgraph(std::nullopt);
   return autograd::grad({loss}, parameters, {seed}, /*retain_graph=*/false,

@@ -107,19 +107,19 @@ Capture capture_step(const CaptureRequest& request) {
     gradients = record_backward(recorder, output->loss, seed, trained, borders);
   }
 
-  const std::vector<CollectionEntry> collected = take_collections();
-  const ValueId loss = recorder.value_of(output->loss);
+  std::vector<CollectionEntry> collected = take_collections();
+  const ValueId loss = recorder.returned(output->loss);
   std::vector<Metric> metrics;
   for (const auto& [name, tensor] : output->metrics) {
     EPL_CHECK(tensor.defined(), concat("the metric \"", name, "\" is undefined"), "epl::Trainer");
-    metrics.push_back({collections::kGlobalMean, name, recorder.value_of(tensor)});
+    metrics.push_back({collections::kGlobalMean, name, recorder.returned(tensor)});
   }
   for (const auto& entry : collected) {
     if (entry.collection == collections::kCheckpoints) continue;
     EPL_CHECK(output->metrics.count(entry.name) == 0,
               concat("the metric \"", entry.name, "\" is returned by the step and collected too"),
               "epl::add_to_collection");
-    metrics.push_back({entry.collection, entry.name, recorder.value_of(entry.tensor)});
+    metrics.push_back({entry.collection, entry.name, recorder.returned(entry.tensor)});
   }
   std::vector<std::pair<at::Tensor, ValueId>> pairs;  // parameter, gradient
   for (size_t i = 0; i < trained.size(); ++i) {
@@ -130,6 +130,8 @@ Capture capture_step(const CaptureRequest& request) {
 
   Capture capture;
   capture.loss = output->loss.item<double>();
+  output.reset();
+  collected.clear();
   capture.graph = recorder.take_graph();
   capture.graph.taskgraphs = recording.finish();
   capture.graph.loss = loss;

@@ -19,6 +19,16 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
 
+// The same bytes at the same place of a storage of their own.
+at::Tensor copy_in_place(const at::Tensor& tensor) {
+  const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  const auto options = tensor.options().requires_grad(false);
+  const at::Tensor whole =
+      at::empty({0}, options.dtype(at::kByte)).set_(tensor.storage(), 0, {bytes}, {1});
+  return at::empty({0}, options)
+      .set_(whole.clone().storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+}
+
 // one_hot looks for class numbers out of range. Where it was not told the number of classes, it
 // also makes as many columns as it finds.
 bool reads_back_for_checks(const std::vector<EnclosingOp>& enclosing) {
@@ -46,7 +56,7 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-// A parameter belongs to the TaskGraph of the first node that reads it.
+// A leaf belongs to the TaskGraph of the first node that reads it.
 int owner_of(const Graph& graph, ValueId storage) {
   for (const auto& node : graph.nodes) {
     bool reads = false;
@@ -112,17 +122,15 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
     leaf.kind = Leaf::Kind::kConstant;
     leaf.name = "constant." + std::to_string(graph_.leaves.size());
     leaf.tensor = tensor.detach();
-    if (has_storage(tensor) &&
-        tensor.storage().data_ptr().get_deleter() == c10::detail::deleteNothing) {
-      // Somebody else owns the memory (torch::from_blob) and may be done with it after this step.
-      leaf.tensor = leaf.tensor.clone();
-    }
+    const bool borrowed = has_storage(tensor) && tensor.storage().allocator() == nullptr;
+    const at::Tensor contents = borrowed ? copy_in_place(leaf.tensor) : at::Tensor();
     // A number that C++ wrapped takes part in type promotion as a number: keep that.
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       leaf.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
     declare(std::move(leaf), tensor);
     id = graph_.leaves.back().value;
+    if (borrowed) temporaries_[id] = {graph_.leaves.size() - 1, contents, /*borrowed=*/true, false};
   } else {
     remember(tensor, id);
   }
@@ -204,20 +212,33 @@ void Recorder::settle_uninitialized(const Node& node) {
     const bool views = alias != nullptr && !alias->isWrite();
     for (ValueId id : node.arguments[i].values) {
       if (id == kNoValue || views) continue;
-      const auto found = uninitialized_.find(graph_.value(id).storage);
-      if (found == uninitialized_.end()) continue;
-      if (!fills) {
-        Leaf leaf;
-        leaf.value = found->first;
-        leaf.name = "constant." + std::to_string(graph_.leaves.size());
-        leaf.tensor = found->second.tensor;
-        producer_[static_cast<size_t>(leaf.value)] = -1;
-        dropped_.insert(found->second.node);
-        graph_.leaves.push_back(std::move(leaf));
+      if (fills) {
+        uninitialized_.erase(graph_.value(id).storage);
+      } else {
+        filled_by_cpp(graph_.value(id).storage);
       }
-      uninitialized_.erase(found);
     }
   }
+}
+
+void Recorder::filled_by_cpp(ValueId root) {
+  const auto found = uninitialized_.find(root);
+  if (found == uninitialized_.end()) return;
+  Leaf leaf;
+  leaf.value = root;
+  leaf.name = "constant." + std::to_string(graph_.leaves.size());
+  leaf.tensor = found->second.tensor;
+  producer_[static_cast<size_t>(root)] = -1;
+  dropped_.insert(found->second.node);
+  temporaries_[root] = {graph_.leaves.size(), at::Tensor(), /*borrowed=*/false, false};
+  graph_.leaves.push_back(std::move(leaf));
+  uninitialized_.erase(found);
+}
+
+ValueId Recorder::returned(const at::Tensor& tensor) {
+  const ValueId id = value_of(tensor);
+  if (id != kNoValue) filled_by_cpp(graph_.value(id).storage);
+  return id;
 }
 
 void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, size_t first) {
@@ -226,6 +247,12 @@ void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, si
       const ValueId id = find(tensor);
       if (id == kNoValue || !has_storage(tensor)) return;
       const ValueId root = graph_.value(id).storage;
+      const auto temporary = temporaries_.find(root);
+      if (temporary != temporaries_.end() && !temporary->second.written) {
+        temporary->second.written = true;
+        const Leaf& leaf = graph_.leaves[temporary->second.leaf];
+        if (!temporary->second.borrowed) temporary->second.contents = copy_in_place(leaf.tensor);
+      }
       if (producer_[static_cast<size_t>(root)] != -1 || saved_.count(root) != 0) return;
       if (uninitialized_.count(root) != 0) return;
       // The whole storage, whatever part of it this node writes.
@@ -305,8 +332,36 @@ void Recorder::claim_value(ValueId id, int taskgraph) {
   for_each_input(node, [&](ValueId input) { claim_value(input, taskgraph); });
 }
 
+// A constant that the step itself made has the same contents in every step, and what the step
+// writes into it must not be there in the next one: it then starts from a copy.
+std::vector<Node> Recorder::settle_temporaries() {
+  std::vector<Node> copies;
+  const auto clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  for (auto& [root, temporary] : temporaries_) {
+    Leaf& leaf = graph_.leaves[temporary.leaf];
+    if (!temporary.contents.defined()) continue;
+    // Held by the leaf and, where it was written, for restore_written(). Anybody else who holds it
+    // had it before the step: it stays that tensor.
+    const size_t ours = saved_.count(root) != 0 ? 2 : 1;
+    if (temporary.borrowed && leaf.tensor.storage().use_count() > ours) continue;
+    leaf.tensor = temporary.contents;
+    if (!temporary.written || !graph_.value(root).type.dense()) continue;
+    leaf.value = graph_.add_value(graph_.value(root).type);
+    Argument from;
+    from.kind = Argument::Kind::kValue;
+    from.values = {leaf.value};
+    copies.push_back(Node{clone,
+                          {from, Argument()},
+                          {Result{false, {root}}},
+                          Phase::kForward,
+                          owner_of(graph_, root),
+                          {}});
+  }
+  return copies;
+}
+
 Graph Recorder::take_graph() {
-  std::vector<Node> kept;
+  std::vector<Node> kept = settle_temporaries();
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     if (dropped_.count(static_cast<int>(i)) == 0) kept.push_back(std::move(graph_.nodes[i]));
   }

@@ -8,7 +8,8 @@
 //
 // Uninitialized memory. torch::tensor({1, 2}) makes an empty tensor and fills it through its
 // pointer, unseen. The node of an empty tensor is therefore kept only if operators fill it; if it
-// is read first, its contents were made by C++ and it becomes a constant.
+// is read first, its contents were made by C++ and it becomes a constant. So does memory that is
+// only borrowed (torch::from_blob): if nobody holds the tensor after the step, a copy of it.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -45,6 +46,9 @@ class Recorder {
   // The value of a tensor that the step made or read; a tensor not seen before becomes a constant.
   ValueId value_of(const at::Tensor& tensor);
 
+  // The same for a tensor that the step returns.
+  ValueId returned(const at::Tensor& tensor);
+
   // Phase and TaskGraph of what is recorded next. Without a TaskGraph of its own, a node of the
   // backward phase gets that of the node that reads it: see claim().
   void enter_backward() { phase_ = Phase::kBackward; }
@@ -64,7 +68,8 @@ class Recorder {
   // that the step closes over, the batch, and generators.
   void restore_written();
 
-  Graph take_graph();  // the recorder is spent
+  // The recorder is spent. Whatever else the step made should be gone by now.
+  Graph take_graph();
 
  private:
   struct Place {  // where a strided tensor lies
@@ -78,6 +83,8 @@ class Recorder {
   void spread_variation(const Node& node);
   Argument read(const c10::IValue& value);
   void settle_uninitialized(const Node& node);
+  void filled_by_cpp(ValueId root);
+  std::vector<Node> settle_temporaries();
   void save_written(const Node& node, const torch::jit::Stack& stack, size_t first);
   void save_generators(const torch::jit::Stack& stack, size_t first);
   Result define(const c10::IValue& value);
@@ -106,6 +113,14 @@ class Recorder {
   };
   std::map<ValueId, Uninitialized> uninitialized_;  // by root
   std::set<int> dropped_;                           // nodes whose result became a constant
+
+  struct Temporary {  // a constant that the step itself may have made
+    size_t leaf = 0;
+    at::Tensor contents;  // before the step wrote into it
+    bool borrowed = false;
+    bool written = false;
+  };
+  std::map<ValueId, Temporary> temporaries_;  // by root
 
   struct Saved {
     at::Tensor tensor;
