@@ -1,5 +1,7 @@
 #include "driver/compile.h"
 
+#include <c10/core/TensorOptions.h>
+
 #include "passes/dead_code.h"
 #include "passes/own_gradients.h"
 #include "passes/purify.h"
@@ -19,13 +21,14 @@ PassList standard_passes() {
   return passes;
 }
 
-CompiledStep compile(Graph graph, const Config& config) {
+CompiledStep compile(Graph graph, const Config& config, c10::Device device) {
   CompiledStep compiled;
   compiled.graph = std::move(graph);
   run_passes(compiled.graph, standard_passes());
   LowerOptions options;
   options.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   options.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
+  options.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, device);
   compiled.plan = lower(compiled.graph, options);
   return compiled;
 }

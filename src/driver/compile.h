@@ -16,6 +16,6 @@ struct CompiledStep {
   Plan plan;
 };
 
-CompiledStep compile(Graph graph, const Config& config);
+CompiledStep compile(Graph graph, const Config& config, c10::Device device);
 
 }  // namespace epl

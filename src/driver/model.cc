@@ -67,6 +67,10 @@ void Model::find_state() {
   }
 }
 
+c10::Device Model::device() const {
+  return parameters_.empty() ? c10::Device(c10::kCPU) : parameters_.front().second.device();
+}
+
 size_t Model::count_parameters() const {
   size_t count = 0;
   for (const auto& optimizer : optimizers_) {

@@ -25,6 +25,8 @@ class Model {
   const std::vector<NamedModule>& modules() const { return modules_; }
   const OptimizerList& optimizers() const { return optimizers_; }
 
+  c10::Device device() const;  // of the parameters; the CPU where there are none
+
   // The optimizers that update a tensor of parameters(), in order; mostly one.
   const std::vector<size_t>& optimizers_of(const at::Tensor& parameter) const;
   Update& update(size_t optimizer) { return *updates_[optimizer]; }

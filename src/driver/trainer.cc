@@ -91,6 +91,7 @@ struct ReadyStep {
   double recorded_loss;
   bool replayed = false;  // and compared with the recorded loss
   int sample = 0;         // the micro batch that was recorded
+  int64_t last_used = 0;  // in which step
   // For each update instruction: the optimizer and its part of the gradients.
   struct Part {
     size_t optimizer;
@@ -118,6 +119,7 @@ struct Trainer::Impl {
   StepResult step(const std::vector<Batch>& micro_batches);
   ReadyStep& ready_for(const std::vector<Batch>& micro_batches, int sample);
   void forget(const ReadyStep& step);
+  void drop_least_used();
   void warn_of_recording_again(const std::string& why);
   StepResult run_as_recorded(const std::vector<Batch>& micro_batches);
   std::unique_ptr<ReadyStep> make_ready(const Batch& batch);
@@ -141,7 +143,7 @@ struct Trainer::Impl {
   std::set<c10::TensorImpl*> had_gradient;  // parameters that some step gave a gradient
 
   DeviceMemory memory;
-  Arena arena;
+  Arena arena{model.device()};
   std::map<RecordingKey, std::unique_ptr<ReadyStep>> ready;
   RecordingKey last_key;
   ReadyStep* last = nullptr;
@@ -151,7 +153,7 @@ std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
   const Batch inputs = own_copies(batch);
   Capture capture = capture_step({function, inputs, model.parameters(), model.state()});
   check_devices(capture.graph.taskgraphs, cluster, config);
-  CompiledStep compiled = compile(std::move(capture.graph), config);
+  CompiledStep compiled = compile(std::move(capture.graph), config, arena.device());
   memory.trim();  // what the recorded run needed does not stay
   arena.ensure(compiled.plan.arena_bytes);
   auto made = std::make_unique<ReadyStep>(std::move(compiled), arena, capture.loss);
@@ -168,17 +170,31 @@ ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int
   if (last == nullptr || key != last_key) {
     auto found = ready.find(key);
     if (found == ready.end()) {
+      drop_least_used();
       found = ready.emplace(key, make_ready(batch)).first;
       found->second->sample = sample;
     }
     last = found->second.get();
     last_key = std::move(key);
+    arena.ensure(last->compiled.plan.arena_bytes);  // it was lost where a larger plan found no room
     last->executor.rebind_if_moved();
     bind_updates(*last);  // which parameters coast may have changed
   } else if (last->executor.rebind_if_moved()) {
     bind_updates(*last);
   }
+  last->last_used = steps;
   return *last;
+}
+
+// Programs whose batches come in ever new shapes must not fill memory with recordings.
+void Trainer::Impl::drop_least_used() {
+  constexpr size_t kMostRecordings = 64;
+  if (ready.size() < kMostRecordings) return;
+  auto oldest = ready.begin();
+  for (auto entry = ready.begin(); entry != ready.end(); ++entry) {
+    if (entry->second->last_used < oldest->second->last_used) oldest = entry;
+  }
+  forget(*oldest->second);
 }
 
 void Trainer::Impl::bind_updates(ReadyStep& ready) {

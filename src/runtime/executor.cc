@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/TensorOptions.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,9 +17,9 @@ namespace {
 
 at::Tensor tensor_at(const c10::Storage& storage, const TensorType& type) {
   c10::Storage shared = storage;
+  const auto key = c10::computeDispatchKey(type.dtype, type.layout, storage.device());
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(shared), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(type.dtype));
+      std::move(shared), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type.dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides, type.offset);
   return tensor;
 }
@@ -66,7 +66,7 @@ void Arena::ensure(int64_t bytes) {
   if (bytes <= bytes_) return;
   memory_.clear();  // before the new one is there, so that both never count at once
   bytes_ = 0;
-  memory_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(bytes));
+  memory_ = c10::GetAllocator(device_.type())->allocate(static_cast<size_t>(bytes));
   bytes_ = bytes;
 }
 
@@ -101,7 +101,7 @@ void Executor::bind_arena() {
   for (const auto& buffer : plan_.buffers) {
     void* address = arena_.base() + buffer.offset;
     storages.emplace_back(c10::Storage::use_byte_size_t(), static_cast<size_t>(buffer.bytes),
-                          c10::DataPtr(buffer.bytes == 0 ? nullptr : address, c10::kCPU),
+                          c10::DataPtr(buffer.bytes == 0 ? nullptr : address, arena_.device()),
                           /*allocator=*/nullptr, /*resizable=*/false);
   }
   for (size_t i = 0; i < plan_.slots.size(); ++i) {

@@ -19,13 +19,17 @@ namespace epl {
 // The memory of one plan at a time. Plans of several batch shapes share it: only one of them runs.
 class Arena {
  public:
+  explicit Arena(c10::Device device) : device_(device) {}
+
   // Grows to at least `bytes`; what lay in it is lost. The memory comes from the allocator of the
   // device that this thread uses.
   void ensure(int64_t bytes);
   char* base() const { return static_cast<char*>(memory_.get()); }
   int64_t bytes() const { return bytes_; }
+  c10::Device device() const { return device_; }
 
  private:
+  const c10::Device device_;
   c10::DataPtr memory_;
   int64_t bytes_ = 0;
 };
