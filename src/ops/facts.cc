@@ -56,6 +56,15 @@ const std::set<std::string> kOverwriting = {
     "aten::normal_", "aten::bernoulli_",  "aten::random_",   "aten::exponential_",
     "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
 
+const std::set<std::string> kGivesTruth = {"aten::lt_",          "aten::le_",
+                                           "aten::gt_",          "aten::ge_",
+                                           "aten::eq_",          "aten::ne_",
+                                           "aten::logical_not_", "aten::logical_and_",
+                                           "aten::logical_or_",  "aten::logical_xor_",
+                                           "aten::less_",        "aten::less_equal_",
+                                           "aten::greater_",     "aten::greater_equal_",
+                                           "aten::not_equal_"};
+
 const std::set<std::string> kMetadata = {"aten::is_same_size", "aten::_nnz",
                                          "aten::sparse_dim",   "aten::dense_dim",
                                          "aten::_dimI",        "aten::_dimV",
@@ -110,7 +119,7 @@ const std::set<std::string> kPointwise = {"aten::add",
                                           "aten::softplus",
                                           "aten::softplus_backward",
                                           "aten::where",
-                                           "aten::masked_fill"};
+                                          "aten::masked_fill"};
 
 std::optional<c10::OperatorHandle> find_op(const std::string& full_name) {
   const size_t dot = full_name.find('.', full_name.find("::") + 2);
@@ -285,6 +294,8 @@ bool is_random(const c10::OperatorHandle& op) {
 bool makes_uninitialized(const c10::OperatorHandle& op) { return contains(kUninitialized, op); }
 
 bool overwrites(const c10::OperatorHandle& op) { return contains(kOverwriting, op); }
+
+bool gives_truth(const c10::OperatorHandle& op) { return contains(kGivesTruth, op); }
 
 bool reads_metadata_only(const c10::OperatorHandle& op) { return contains(kMetadata, op); }
 

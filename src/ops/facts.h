@@ -28,8 +28,8 @@ std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle&
 std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
                                                c10::DispatchKey backend);
 
-// The operator that writes the result of `op` over its first argument (relu -> relu_), with the same
-// arguments. None where LibTorch has none.
+// The operator that writes the result of `op` over its first argument (relu -> relu_), with the
+// same arguments. None where LibTorch has none.
 std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& op);
 
 // Draws random numbers: never removed, never moved past another one.
@@ -40,6 +40,10 @@ bool makes_uninitialized(const c10::OperatorHandle& op);
 
 // Writes its first argument without reading it (copy_, fill_, uniform_, ...).
 bool overwrites(const c10::OperatorHandle& op);
+
+// Writes truth values in place, as 0 and 1 of whatever type its first argument has (lt_, eq_, ...).
+// The pure variant gives a tensor of truth values instead.
+bool gives_truth(const c10::OperatorHandle& op);
 
 // The result is a fact about shapes or types, not about contents (is_same_size, _nnz, ...).
 bool reads_metadata_only(const c10::OperatorHandle& op);

@@ -83,7 +83,19 @@ TEST(OutVariant, IsTheOneWithAKernelOfItsOwn) {
   }
 }
 
-// True, where it says so, for the names.
+TEST(InPlaceVariant, WritesOverTheFirstArgument) {
+  const std::pair<const char*, const char*> table[] = {
+      {"relu", "aten::relu_"},
+      {"add.Tensor", "aten::add_.Tensor"},
+      {"masked_fill.Scalar", "aten::masked_fill_.Scalar"},
+      {"mm", "none"},
+      {"cat", "none"},
+  };
+  for (const auto& [functional, in_place] : table) {
+    EXPECT_EQ(name_of(in_place_variant(op(functional))), in_place) << functional;
+  }
+}
+
 using Question = bool (*)(const c10::OperatorHandle&);
 
 struct Answers {
@@ -115,6 +127,14 @@ const Answers kAnswers[] = {
      overwrites,
      {"copy_", "fill_.Scalar", "fill_.Tensor", "zero_", "uniform_", "normal_", "bernoulli_.float"},
      {"add_.Tensor", "relu_", "masked_fill_.Scalar", "index_put_", "copy"}},
+    {"GivesTruth",
+     gives_truth,
+     {"lt_.Scalar", "eq_.Tensor", "logical_not_"},
+     {"lt.Scalar", "relu_"}},
+    {"IsPointwise",
+     is_pointwise,
+     {"add.Tensor", "relu", "threshold_backward", "gelu_backward", "where.self"},
+     {"mm", "sum", "_softmax", "cat", "bernoulli.p", "cumsum", "flip"}},
     {"ReadsMetadataOnly",
      reads_metadata_only,
      {"is_same_size", "_nnz", "dense_dim", "is_coalesced"},

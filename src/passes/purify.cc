@@ -72,11 +72,6 @@ bool returns_view(const c10::OperatorHandle& op) {
          !returns[0].alias_info()->isWrite();
 }
 
-bool depends_on_strides(const Node& node) {
-  const std::string& name = node.op.operator_name().name;
-  return name == "aten::as_strided" || name == "aten::_reshape_alias";
-}
-
 // The place that a view operator gives on a tensor of this place, found on LibTorch's meta device.
 std::vector<TensorType> infer_view(const Graph& graph, const Node& node) {
   torch::jit::Stack stack;
@@ -143,11 +138,13 @@ class Purifier {
   bool keeps_dtype(const Node& node, ValueId target) const {
     if (overwrites(node.op)) return true;
     const auto dtype = graph_.value(target).type.dtype;
+    if (gives_truth(node.op)) return dtype == c10::ScalarType::Bool;
+    const bool single = graph_.value(target).type.sizes.empty();
     bool keeps = true;
     for_each_input(node, [&](ValueId id) {
       const auto other = graph_.value(id).type.dtype;
       const bool weaker = c10::isFloatingType(dtype) && c10::isIntegralType(other, true);
-      const bool number = graph_.value(id).type.sizes.empty() &&
+      const bool number = !single && graph_.value(id).type.sizes.empty() &&
                           c10::isFloatingType(dtype) == c10::isFloatingType(other);
       keeps &= other == dtype || weaker || number;
     });
@@ -163,7 +160,21 @@ class Purifier {
       return false;
     }
     const auto functional = functional_variant(node.op);
-    return functional && (returns_view(*functional) || keeps_dtype(node, id));
+    if (!functional) return false;
+    if (returns_view(*functional)) return true;
+    // LibTorch gives an out= of another shape the shape of the result.
+    const TensorType& result = graph_.value(node.results[0].values[0]).type;
+    return result.same_place(graph_.value(id).type) && keeps_dtype(node, id);
+  }
+
+  // Whether the view would show something else on a new value, which is dense and begins at 0.
+  bool depends_on_place(const Node& node) const {
+    const std::string& name = node.op.operator_name().name;
+    const bool anywhere = name == "aten::as_strided";
+    if (!anywhere && name != "aten::_reshape_alias") return false;
+    const ValueId id = node.arguments[0].values[0];
+    const TensorType& type = graph_.value(id).type;
+    return !type.dense() || (anywhere && !type.same_place(graph_.value(root(id)).type));
   }
 
   // Which storages are written in place, and which of those can be made pure.
@@ -181,9 +192,13 @@ class Purifier {
           if (outlives.count(root(id)) != 0 || !can_be_pure(node)) impure.insert(root(id));
         }
       }
-      if (depends_on_strides(node) && !graph_.value(node.arguments[0].values[0]).type.dense()) {
-        impure.insert(root(node.arguments[0].values[0]));
-      }
+      if (depends_on_place(node)) impure.insert(root(node.arguments[0].values[0]));
+    }
+    for (ValueId id = 0; id < graph_.value_count(); ++id) {
+      const ValueId whole = root(id);  // none for a number that no value has
+      if (whole == kNoValue || graph_.value(id).type.dtype == graph_.value(whole).type.dtype)
+        continue;
+      impure.insert(whole);
     }
     for (ValueId id : impure) pure_roots_.erase(id);
   }
