@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "base/check.h"
 
@@ -16,14 +18,80 @@ namespace {
 std::string module_key(size_t index) { return "module" + std::to_string(index); }
 std::string optimizer_key(size_t index) { return "optimizer" + std::to_string(index); }
 
-// What was written is on the disk, not only in the system's cache.
-void sync_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY);
+std::string reason_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+// What was written is on the disk, not only in the system's cache, before it gets its name.
+bool sync_and_rename(const std::string& from, const std::string& to) {
+  const int file = ::open(from.c_str(), O_RDONLY);
   const bool synced = file >= 0 && ::fsync(file) == 0;
-  const int reason = errno;
   if (file >= 0) ::close(file);
-  EPL_CHECK(synced, concat("cannot write ", path, ": ", std::strerror(reason)),
-            "epl::Trainer::save");
+  return synced && std::rename(from.c_str(), to.c_str()) == 0;
+}
+
+// What a model holds, to be put back where a file turns out not to fit.
+class Before {
+ public:
+  explicit Before(const Model& model) : model_(model) {
+    for (const auto* tensors : {&model.parameters(), &model.state()}) {
+      for (const auto& [name, tensor] : *tensors) {
+        tensors_.push_back({name, tensor, tensor.detach()});
+      }
+    }
+    // Loading adds to the states that are there: those of a younger training must not stay.
+    for (const auto& optimizer : model.optimizers()) {
+      states_.push_back(std::exchange(optimizer.get().state(), States()));
+    }
+  }
+
+  // For an optimizer of the user's own that has nothing to load.
+  void keep_state(size_t optimizer) {
+    model_.optimizers()[optimizer].get().state() = std::move(states_[optimizer]);
+  }
+
+  void check_types() const {
+    for (const auto& [name, tensor, old] : tensors_) {
+      if (tensor.sizes() == old.sizes() && tensor.dtype() == old.dtype()) continue;
+      throw std::runtime_error(concat("`", name, "` is ", tensor.dtype(), tensor.sizes(),
+                                      " in the file and ", old.dtype(), old.sizes(),
+                                      " in the model"));
+    }
+  }
+
+  void restore() {
+    for (auto& [name, tensor, old] : tensors_) tensor.set_data(old);
+    for (size_t i = 0; i < states_.size(); ++i) keep_state(i);
+  }
+
+ private:
+  using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
+  struct Entry {
+    std::string name;
+    at::Tensor tensor;
+    at::Tensor old;
+  };
+
+  const Model& model_;
+  std::vector<Entry> tensors_;
+  std::vector<States> states_;
+};
+
+void load_parts(const std::string& path, const Model& model, Before& before) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(path);
+  for (size_t i = 0; i < model.modules().size(); ++i) {
+    torch::serialize::InputArchive part;
+    archive.read(module_key(i), part);
+    model.modules()[i].module->load(part);
+  }
+  for (size_t i = 0; i < model.optimizers().size(); ++i) {
+    torch::serialize::InputArchive part;
+    archive.read(optimizer_key(i), part);
+    if (part.keys().empty()) before.keep_state(i);
+    model.optimizers()[i].get().load(part);
+  }
 }
 
 }  // namespace
@@ -41,35 +109,29 @@ void save_checkpoint(const std::string& path, const Model& model) {
     archive.write(optimizer_key(i), part);
   }
   const std::string unfinished = path + ".unfinished";
+  std::string reason;
   try {
     archive.save_to(unfinished);
-  } catch (const c10::Error& error) {
-    std::remove(unfinished.c_str());
-    throw Error(concat("cannot write ", path, ": ", error.what_without_backtrace()),
-                "epl::Trainer::save", "a folder that exists and has room");
+    if (!sync_and_rename(unfinished, path)) reason = std::strerror(errno);
+  } catch (const std::exception& error) {
+    reason = reason_of(error);
   }
-  sync_file(unfinished);
-  EPL_CHECK(std::rename(unfinished.c_str(), path.c_str()) == 0,
-            concat("cannot write ", path, ": ", std::strerror(errno)), "epl::Trainer::save");
+  if (reason.empty()) return;
+  std::remove(unfinished.c_str());
+  throw Error(concat("cannot write ", path, ": ", reason), "epl::Trainer::save",
+              "a folder that exists and has room");
 }
 
 void load_checkpoint(const std::string& path, const Model& model) {
-  torch::serialize::InputArchive archive;
+  const torch::NoGradGuard no_grad;
+  Before before(model);
   try {
-    archive.load_from(path);
-  } catch (const c10::Error& error) {
-    throw Error(concat("cannot read ", path, ": ", error.what_without_backtrace()),
-                "epl::Trainer::load", "a file that epl::Trainer::save wrote");
-  }
-  for (size_t i = 0; i < model.modules().size(); ++i) {
-    torch::serialize::InputArchive part;
-    archive.read(module_key(i), part);
-    model.modules()[i].module->load(part);
-  }
-  for (size_t i = 0; i < model.optimizers().size(); ++i) {
-    torch::serialize::InputArchive part;
-    archive.read(optimizer_key(i), part);
-    model.optimizers()[i].get().load(part);
+    load_parts(path, model, before);
+    before.check_types();
+  } catch (const std::exception& error) {
+    before.restore();
+    throw Error(concat("cannot read ", path, ": ", reason_of(error)), "epl::Trainer::load",
+                "a file that epl::Trainer::save wrote");
   }
 }
 

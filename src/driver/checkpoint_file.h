@@ -9,6 +9,7 @@ namespace epl {
 
 // Written under a temporary name and renamed, so that a crash leaves the old file whole.
 void save_checkpoint(const std::string& path, const Model& model);
+// A file that does not fit is an error that leaves the model as it was.
 void load_checkpoint(const std::string& path, const Model& model);
 
 }  // namespace epl
