@@ -100,7 +100,7 @@ class Trainer {
     if constexpr (std::is_convertible_v<Module, std::shared_ptr<torch::nn::Module>>) {
       return net;
     } else {
-      return net.ptr();
+      return net.is_empty() ? nullptr : net.ptr();
     }
   }
 

@@ -46,6 +46,11 @@ void check_loss(const at::Tensor& loss) {
             "epl::Trainer", "look for a detach(), a NoGradGuard or parameters that are all frozen");
 }
 
+void check_trained(const std::vector<at::Tensor>& trained) {
+  EPL_CHECK(!trained.empty(), "no parameter of the optimizers requires a gradient", "epl::Trainer",
+            "look for parameters that are all frozen");
+}
+
 std::vector<at::Tensor> trained_tensors(const CaptureRequest& request) {
   std::vector<at::Tensor> trained;
   for (const auto& [name, tensor] : request.parameters) {
@@ -65,79 +70,151 @@ std::map<c10::TensorImpl*, int> parameter_leaves(const Graph& graph) {
   return leaves;
 }
 
-}  // namespace
+// Sets back what the recorded run changes, also where the user's code throws.
+class NoTrace {
+ public:
+  explicit NoTrace(Recorder& recorder)
+      : recorder_(recorder),
+        generator_(at::detail::getDefaultCPUGenerator()),
+        state_(generator_.get_state()) {}
+  ~NoTrace() {
+    recorder_.restore_written();
+    generator_.set_state(state_);
+  }
+  NoTrace(const NoTrace&) = delete;
+  NoTrace& operator=(const NoTrace&) = delete;
 
-Capture capture_step(const CaptureRequest& request) {
-  Recorder recorder;
-  const at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const at::Tensor generator_state = generator.get_state();
-  declare_tensors(recorder, request);
+ private:
+  Recorder& recorder_;
+  at::Generator generator_;
+  const at::Tensor state_;
+};
 
-  std::vector<TaskGraphBorder> borders;
-  Recording recording([&] {
-    borders.push_back({at::sequence_number::peek(), current_taskgraph()});
-  });
-  struct Restore {  // also where the user's code throws
-    Recorder& recorder;
-    const at::Generator& generator;
-    const at::Tensor& state;
-    ~Restore() {
-      recorder.restore_written();
-      const_cast<at::Generator&>(generator).set_state(state);
-    }
-  } restore{recorder, generator, generator_state};
-
-  const std::vector<at::Tensor> trained = trained_tensors(request);
-  std::vector<at::Tensor> gradients;
-  std::optional<StepOutput> output;
-  at::Tensor seed;
-  {
-    const at::AutoGradMode grad_mode(true);
-    const RecorderGuard guard(recorder);
-    output.emplace(request.step(request.batch));
-    check_loss(output->loss);
-    borders.push_back({std::numeric_limits<uint64_t>::max(), current_taskgraph()});
-    {
-      const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-      seed = at::ones(output->loss.sizes(), output->loss.options().requires_grad(false));
-    }
-    Leaf leaf;
-    leaf.kind = Leaf::Kind::kSeed;
-    recorder.declare(std::move(leaf), seed);
-    gradients = record_backward(recorder, output->loss, seed, trained, borders);
+// The trainer runs backward and update; a step function that does so as well would do it twice.
+class NoBackward {
+ public:
+  explicit NoBackward(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
+    for (const auto& parameter : parameters) before_.push_back(parameter.grad());
+    for (const auto& gradient : before_) versions_.push_back(version(gradient));
   }
 
-  std::vector<CollectionEntry> collected = take_collections();
-  const ValueId loss = recorder.returned(output->loss);
+  void check() const {
+    bool changed = false;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor now = parameters_[i].grad();
+      changed |= !now.is_same(before_[i]) || version(now) != versions_[i];
+      parameters_[i].mutable_grad() = before_[i];
+    }
+    EPL_CHECK(!changed, "the step function calls backward() itself", "epl::Trainer",
+              "return the loss: epl::Trainer::step runs backward and the update");
+  }
+
+ private:
+  static uint32_t version(const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0;
+  }
+
+  const std::vector<at::Tensor>& parameters_;
+  std::vector<at::Tensor> before_;
+  std::vector<uint32_t> versions_;
+};
+
+// What the run gave. Its tensors, and with them those of the autograd graph, live as long as this.
+struct RecordedRun {
+  StepOutput output;
+  std::vector<at::Tensor> gradients;  // one a trained parameter, undefined where it has none
+  std::vector<CollectionEntry> collected;
+};
+
+// The gradient of the loss, as a leaf. Its making is not part of the step.
+at::Tensor declare_seed(Recorder& recorder, const at::Tensor& loss) {
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  const at::Tensor seed = at::ones(loss.sizes(), loss.options().requires_grad(false));
+  Leaf leaf;
+  leaf.kind = Leaf::Kind::kSeed;
+  recorder.declare(std::move(leaf), seed);
+  return seed;
+}
+
+RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
+                         const std::vector<at::Tensor>& trained,
+                         std::vector<TaskGraphBorder>& borders) {
+  const at::AutoGradMode grad_mode(true);
+  const RecorderGuard guard(recorder);
+  const NoBackward no_backward(trained);
+  RecordedRun run{request.step(request.batch), {}, {}};
+  no_backward.check();
+  check_loss(run.output.loss);
+  check_trained(trained);
+  borders.push_back({std::numeric_limits<uint64_t>::max(), current_taskgraph()});
+  const at::Tensor seed = declare_seed(recorder, run.output.loss);
+  run.gradients = record_backward(recorder, run.output.loss, seed, trained, borders);
+  run.collected = take_collections();
+  return run;
+}
+
+std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run) {
   std::vector<Metric> metrics;
-  for (const auto& [name, tensor] : output->metrics) {
+  for (const auto& [name, tensor] : run.output.metrics) {
     EPL_CHECK(tensor.defined(), concat("the metric \"", name, "\" is undefined"), "epl::Trainer");
     metrics.push_back({collections::kGlobalMean, name, recorder.returned(tensor)});
   }
-  for (const auto& entry : collected) {
+  for (const auto& entry : run.collected) {
     if (entry.collection == collections::kCheckpoints) continue;
-    EPL_CHECK(output->metrics.count(entry.name) == 0,
+    EPL_CHECK(run.output.metrics.count(entry.name) == 0,
               concat("the metric \"", entry.name, "\" is returned by the step and collected too"),
               "epl::add_to_collection");
     metrics.push_back({entry.collection, entry.name, recorder.returned(entry.tensor)});
   }
-  std::vector<std::pair<at::Tensor, ValueId>> pairs;  // parameter, gradient
-  for (size_t i = 0; i < trained.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    pairs.emplace_back(trained[i], recorder.value_of(gradients[i]));
-    recorder.claim_gradient(trained[i], gradients[i]);
-  }
+  return metrics;
+}
 
+void check_nothing_kept(const Recorder& recorder) {
+  const std::string kept = recorder.describe_kept();
+  EPL_CHECK(
+      kept.empty(),
+      concat("the step function keeps a tensor that it computed, ", kept,
+             ", after it has returned: replayed steps would never change it"),
+      "epl::Trainer",
+      "return it as a metric, write it by copy_() into a tensor that lives outside of the step, "
+      "or set debug.kept_tensor = \"ignore\" where nobody reads it");
+}
+
+}  // namespace
+
+Capture capture_step(const CaptureRequest& request) {
+  Recorder recorder;
+  const NoTrace no_trace(recorder);
+  declare_tensors(recorder, request);
+  std::vector<TaskGraphBorder> borders;
+  Recording recording([&] {
+    borders.push_back({at::sequence_number::peek(), current_taskgraph()});
+  });
+
+  const std::vector<at::Tensor> trained = trained_tensors(request);
   Capture capture;
-  capture.loss = output->loss.item<double>();
-  output.reset();
-  collected.clear();
+  ValueId loss = kNoValue;
+  std::vector<Metric> metrics;
+  std::vector<std::pair<at::Tensor, ValueId>> gradients;  // with their parameters
+  {
+    const RecordedRun run = run_recorded(recorder, request, trained, borders);
+    capture.loss = run.output.loss.item<double>();
+    loss = recorder.returned(run.output.loss);
+    metrics = metrics_of(recorder, run);
+    for (size_t i = 0; i < trained.size(); ++i) {
+      if (!run.gradients[i].defined()) continue;
+      gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));
+      recorder.claim_gradient(trained[i], run.gradients[i]);
+    }
+  }
+  if (!request.may_keep_tensors) check_nothing_kept(recorder);
+
   capture.graph = recorder.take_graph();
   capture.graph.taskgraphs = recording.finish();
   capture.graph.loss = loss;
   capture.graph.metrics = std::move(metrics);
   const auto leaves = parameter_leaves(capture.graph);
-  for (const auto& [parameter, gradient] : pairs) {
+  for (const auto& [parameter, gradient] : gradients) {
     capture.graph.gradients.push_back({leaves.at(parameter.unsafeGetTensorImpl()), gradient});
   }
   return capture;

@@ -15,6 +15,7 @@
 #include "driver/metrics.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
+#include "driver/state_snapshot.h"
 #include "driver/verify_step.h"
 #include "ir/text.h"
 #include "program/text.h"
@@ -45,36 +46,20 @@ Batch own_copies(const Batch& batch) {
   return copies;
 }
 
+const Env& env_of_trainer() {
+  try {
+    return Env::get();
+  } catch (const Error&) {
+    throw Error("a trainer is made before epl::init()", "epl::Trainer",
+                "call epl::init() at the beginning of main()");
+  }
+}
+
 std::vector<at::Tensor> leaf_tensors(const Graph& graph) {
   std::vector<at::Tensor> tensors;
   for (const auto& leaf : graph.leaves) tensors.push_back(leaf.tensor);
   return tensors;
 }
-
-// State that a run changes, and the generator: for a run that may have to start over. Copies
-// nothing where the plan has no guards.
-class StateSnapshot {
- public:
-  explicit StateSnapshot(const CompiledStep& step) {
-    if (!step.plan.has_guards) return;
-    for (int index : step.plan.written_leaves) {
-      const at::Tensor tensor = step.graph.leaves[static_cast<size_t>(index)].tensor.detach();
-      contents_.emplace_back(tensor, tensor.clone());
-    }
-    generator_ = at::detail::getDefaultCPUGenerator().get_state();
-  }
-
-  void restore() const {
-    const torch::NoGradGuard no_grad;
-    for (const auto& [tensor, contents] : contents_) at::Tensor(tensor).copy_(contents);
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    generator.set_state(generator_);
-  }
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> contents_;
-  at::Tensor generator_;
-};
 
 }  // namespace
 
@@ -104,8 +89,8 @@ struct ReadyStep {
 struct Trainer::Impl {
   Impl(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction function,
        TrainerOptions options)
-      : config(Env::get().config),
-        cluster(Env::get().cluster),
+      : config(env_of_trainer().config),
+        cluster(env_of_trainer().cluster),
         model(std::move(modules), std::move(optimizers)),
         function(std::move(function)),
         options(options) {
@@ -151,7 +136,8 @@ struct Trainer::Impl {
 
 std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
   const Batch inputs = own_copies(batch);
-  Capture capture = capture_step({function, inputs, model.parameters(), model.state()});
+  Capture capture = capture_step({function, inputs, model.parameters(), model.state(),
+                                  config.get<std::string>("debug.kept_tensor") == "ignore"});
   check_devices(capture.graph.taskgraphs, cluster, config);
   CompiledStep compiled = compile(std::move(capture.graph), config, arena.device());
   memory.trim();  // what the recorded run needed does not stay
@@ -167,7 +153,8 @@ ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int
     last = nullptr;
   }
   RecordingKey key = key_of(batch, model);
-  if (last == nullptr || key != last_key) {
+  const bool changed = last == nullptr || key != last_key;
+  if (changed) {
     auto found = ready.find(key);
     if (found == ready.end()) {
       drop_least_used();
@@ -176,12 +163,10 @@ ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int
     }
     last = found->second.get();
     last_key = std::move(key);
-    arena.ensure(last->compiled.plan.arena_bytes);  // it was lost where a larger plan found no room
-    last->executor.rebind_if_moved();
-    bind_updates(*last);  // which parameters coast may have changed
-  } else if (last->executor.rebind_if_moved()) {
-    bind_updates(*last);
   }
+  arena.ensure(last->compiled.plan.arena_bytes);  // it was lost where a larger plan found no room
+  const bool moved = last->executor.rebind_if_moved();
+  if (changed || moved) bind_updates(*last);  // which parameters coast may have changed
   last->last_used = steps;
   return *last;
 }
@@ -300,12 +285,13 @@ StepResult Trainer::Impl::run_as_recorded(const std::vector<Batch>& micro_batche
   std::string first_failure;
   for (;;) {
     ReadyStep& ready = ready_for(micro_batches, sample);
-    const StateSnapshot before(ready.compiled);
+    std::optional<StateSnapshot> before;
+    if (ready.compiled.plan.has_guards) before.emplace(ready.compiled);
     running_micro_batch = 0;
     try {
       return run_micro_batches(ready, micro_batches);
     } catch (const GuardFailed& failed) {
-      before.restore();
+      before->restore();
       forget(ready);
       EPL_CHECK(first_failure.empty(),
                 concat("the micro batches of step ", steps,
@@ -375,7 +361,10 @@ StepResult Trainer::Impl::step(const std::vector<Batch>& micro_batches) {
   if (!DeviceMemory::in_use_on_this_thread()) use.emplace(memory);
   const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
   std::optional<PlainStep> plain;
-  if (verifies) plain = run_plain_step(model, function, micro_batches, seed, options);
+  if (verifies) {
+    const StateSnapshot before(ready_for(micro_batches, 0).compiled);
+    plain = run_plain_step(model, function, micro_batches, seed, options, before);
+  }
 
   StepResult result = run_as_recorded(micro_batches);
   ReadyStep& ready = *last;

@@ -1,7 +1,5 @@
 #include "driver/verify_step.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cmath>
 #include <sstream>
 
@@ -17,7 +15,7 @@ NamedTensors all_tensors(const Model& model) {
   return all;
 }
 
-// Everything that a training step changes.
+// What a training step changes in the user's objects.
 class Snapshot {
  public:
   explicit Snapshot(const Model& model) : model_(model) {
@@ -26,46 +24,58 @@ class Snapshot {
     }
     for (const auto& [name, tensor] : model.parameters()) gradients_.push_back(tensor.grad());
     for (const auto& optimizer : model.optimizers()) {
-      torch::serialize::OutputArchive archive;
-      optimizer.get().save(archive);
-      std::ostringstream out;
-      archive.save_to(out);
-      optimizers_.push_back(out.str());
+      states_.push_back(give_copies(optimizer.get()));
     }
-    generator_ = at::detail::getDefaultCPUGenerator().get_state();
   }
 
-  void restore() const {
+  void restore() {
     const torch::NoGradGuard no_grad;
     const NamedTensors all = all_tensors(model_);
     for (size_t i = 0; i < all.size(); ++i) all[i].second.detach().copy_(contents_[i]);
     for (size_t i = 0; i < gradients_.size(); ++i) {
       model_.parameters()[i].second.mutable_grad() = gradients_[i];
     }
-    for (size_t i = 0; i < optimizers_.size(); ++i) {
-      torch::serialize::InputArchive archive;
-      std::istringstream in(optimizers_[i]);
-      archive.load_from(in);
-      model_.optimizers()[i].get().load(archive);
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (states_[i]) model_.optimizers()[i].get().state() = std::move(*states_[i]);
     }
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    generator.set_state(generator_);
   }
 
  private:
+  using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
+
+  // Leaves copies of its states to the optimizer and returns its own. None where it cannot be
+  // saved.
+  static std::optional<States> give_copies(torch::optim::Optimizer& optimizer) {
+    std::stringstream file;
+    torch::serialize::OutputArchive out;
+    optimizer.save(out);
+    out.save_to(file);
+    torch::serialize::InputArchive in;
+    in.load_from(file);
+    if (in.keys().empty()) return std::nullopt;
+    States own = std::exchange(optimizer.state(), States());
+    optimizer.load(in);
+    return own;
+  }
+
   const Model& model_;
   std::vector<at::Tensor> contents_;
   std::vector<at::Tensor> gradients_;
-  std::vector<std::string> optimizers_;
-  at::Tensor generator_;
+  std::vector<std::optional<States>> states_;
 };
+
+Batch copies(const Batch& batch) {
+  Batch result;
+  for (const auto& tensor : batch) result.push_back(tensor.detach().clone());
+  return result;
+}
 
 void train_plainly(const Model& model, const StepFunction& step,
                    const std::vector<Batch>& micro_batches, double seed,
                    const TrainerOptions& options, PlainStep& result) {
   for (const auto& [name, tensor] : model.parameters()) tensor.mutable_grad() = at::Tensor();
   for (const auto& batch : micro_batches) {
-    const at::Tensor loss = step(batch).loss;
+    const at::Tensor loss = step(copies(batch)).loss;
     result.loss += loss.item<double>() / static_cast<double>(micro_batches.size());
     loss.backward(at::full_like(loss, seed));
   }
@@ -113,12 +123,16 @@ at::Tensor dense(const at::Tensor& tensor) {
 
 PlainStep run_plain_step(const Model& model, const StepFunction& step,
                          const std::vector<Batch>& micro_batches, double seed,
-                         const TrainerOptions& options) {
-  const Snapshot before(model);
+                         const TrainerOptions& options, const StateSnapshot& state) {
+  Snapshot before(model);
   struct Restore {  // also where the user's code throws
-    const Snapshot& snapshot;
-    ~Restore() { snapshot.restore(); }
-  } restore{before};
+    Snapshot& snapshot;
+    const StateSnapshot& state;
+    ~Restore() {
+      snapshot.restore();
+      state.restore();
+    }
+  } restore{before, state};
   PlainStep result;
   train_plainly(model, step, micro_batches, seed, options, result);
   for (const auto& [name, tensor] : all_tensors(model)) {

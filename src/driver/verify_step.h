@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "driver/model.h"
+#include "driver/state_snapshot.h"
 
 namespace epl {
 
 // What one plain step gives. Made with the user's own objects, which are then set back: parameters,
-// buffers, optimizer state, gradients and the random generator are as before.
+// buffers, optimizer state, gradients, and what `state` holds. An optimizer of the user's own is
+// set back only if it can be saved and loaded.
 struct PlainStep {
   double loss = 0;
   std::map<std::string, at::Tensor> tensors;    // parameters and state after the update
@@ -22,7 +24,7 @@ struct PlainStep {
 
 PlainStep run_plain_step(const Model& model, const StepFunction& step,
                          const std::vector<Batch>& micro_batches, double seed,
-                         const TrainerOptions& options);
+                         const TrainerOptions& options, const StateSnapshot& state);
 
 // Compares with what EPL gave. Returns a line for the log that names the worst parameter and
 // gradient; throws epl::Error where one is further off than debug.verify_tolerance.

@@ -1,0 +1,404 @@
+// What the trainer refuses, by its exact words; and that it goes on afterwards.
+#include "driver/test_trainer.h"
+
+namespace epl {
+namespace {
+
+using torch::Tensor;
+
+using Errors = TrainerFixture;
+
+// The message of one step of a fresh task whose step function is `step`.
+std::string error_of_step(const StepFunction& step, const Batch& batch = rows(4)) {
+  Task task;
+  Trainer trainer(task.net, *task.optimizer, step);
+  const auto before = task.tensors();
+  const std::string message = error_of([&] { trainer.step(batch); });
+  EXPECT_TRUE(same(task.tensors(), before));
+  return message;
+}
+
+// --- making a trainer ---------------------------------------------------------------------------
+
+TEST(ErrorsDeathTest, TrainerBeforeInit) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // a process in which nobody called init()
+  EXPECT_EXIT(
+      {
+        Task task;
+        std::cerr << error_of([&] { task.trainer(); });
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0),
+      "epl: a trainer is made before epl::init\\(\\)\n"
+      "  asked by: epl::Trainer\n"
+      "  try:      call epl::init\\(\\) at the beginning of main\\(\\)");
+}
+
+TEST_F(Errors, NullModule) {
+  Task task;
+  std::shared_ptr<SmallNet> nothing;
+  EXPECT_EQ(error_of([&] { Trainer(nothing, *task.optimizer, task.step()); }),
+            "epl: the module \"\" is null\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      make the module before the trainer");
+  EXPECT_EQ(
+      error_of([&] {
+        Trainer({{"encoder", task.net}, {"decoder", nullptr}}, {*task.optimizer}, task.step());
+      }),
+      "epl: the module \"decoder\" is null\n"
+      "  asked by: epl::Trainer\n"
+      "  try:      make the module before the trainer");
+}
+
+TEST_F(Errors, EmptyHolder) {
+  Task task;
+  torch::nn::Linear nothing{nullptr};
+  EXPECT_EQ(error_of([&] { Trainer(nothing, *task.optimizer, task.step()); }),
+            "epl: the module \"\" is null\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      make the module before the trainer");
+}
+
+TEST_F(Errors, NoOptimizer) {
+  Task task;
+  EXPECT_EQ(error_of([&] {
+              Trainer({{"", task.net}}, {}, task.step());
+            }),
+            "epl: a trainer without an optimizer cannot train\n"
+            "  asked by: epl::Trainer");
+}
+
+TEST_F(Errors, EmptyStepFunction) {
+  Task task;
+  EXPECT_EQ(error_of([&] { Trainer(task.net, *task.optimizer, StepFunction()); }),
+            "epl: the step function is empty\n"
+            "  asked by: epl::Trainer");
+}
+
+TEST_F(Errors, ClipOptions) {
+  const auto with = [](double norm, double type, double value) {
+    return error_of([&] {
+      TrainerOptions options;
+      options.clip_grad_norm = norm;
+      options.clip_norm_type = type;
+      options.clip_grad_value = value;
+      Task().trainer(options);
+    });
+  };
+  EXPECT_EQ(with(-1, 2, 0),
+            "epl: cannot clip gradients to a norm of -1\n"
+            "  asked by: TrainerOptions::clip_grad_norm\n"
+            "  try:      a positive number, or 0 for no clipping");
+  EXPECT_EQ(with(NAN, 2, 0),
+            "epl: cannot clip gradients to a norm of nan\n"
+            "  asked by: TrainerOptions::clip_grad_norm\n"
+            "  try:      a positive number, or 0 for no clipping");
+  EXPECT_EQ(with(1, 0, 0),
+            "epl: there is no norm of type 0\n"
+            "  asked by: TrainerOptions::clip_norm_type\n"
+            "  try:      2, 1 or infinity");
+  EXPECT_EQ(with(0, 2, -0.5),
+            "epl: cannot clip gradients to a value of -0.5\n"
+            "  asked by: TrainerOptions::clip_grad_value\n"
+            "  try:      a positive number, or 0 for no clipping");
+  EXPECT_EQ(with(1, INFINITY, 0.5), "no error");
+}
+
+TEST_F(Errors, PlanAndGraphBeforeTheFirstStep) {
+  Task task;
+  Trainer trainer = task.trainer();
+  EXPECT_EQ(error_of([&] { trainer.plan(); }),
+            "epl: there is no plan before the first step\n"
+            "  asked by: epl::Trainer::plan\n"
+            "  try:      call it after step()");
+  EXPECT_EQ(error_of([&] { trainer.graph(); }),
+            "epl: there is no graph before the first step\n"
+            "  asked by: epl::Trainer::graph\n"
+            "  try:      call it after step()");
+  trainer.step(rows(4));
+  EXPECT_EQ(trainer.graph().substr(0, 6), "graph\n");
+  EXPECT_NE(trainer.plan(), "");
+}
+
+// --- the loss -----------------------------------------------------------------------------------
+
+TEST_F(Errors, LossOfSeveralNumbers) {
+  EXPECT_EQ(error_of_step(
+                [](const Batch& batch) { return batch[0] * torch::ones({3}).requires_grad_(); }),
+            "epl: the step function returned a loss of shape [4, 3], but a loss is one number\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      the mean or the sum of it");
+}
+
+TEST_F(Errors, UndefinedLoss) {
+  EXPECT_EQ(error_of_step([](const Batch&) { return Tensor(); }),
+            "epl: the step function returned an undefined loss\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      return the loss as a tensor of one element");
+}
+
+TEST_F(Errors, UndefinedMetric) {
+  EXPECT_EQ(error_of_step([](const Batch& batch) {
+              return StepOutput(batch[0].sum() * torch::ones({}).requires_grad_(),
+                                {{"accuracy", Tensor()}});
+            }),
+            "epl: the metric \"accuracy\" is undefined\n"
+            "  asked by: epl::Trainer");
+}
+
+TEST_F(Errors, MetricReturnedAndCollected) {
+  EXPECT_EQ(error_of_step([](const Batch& batch) {
+              const Tensor total = batch[0].sum();
+              add_to_collection(collections::kLocalSum, total, "total");
+              return StepOutput(total * torch::ones({}).requires_grad_(), {{"total", total}});
+            }),
+            "epl: the metric \"total\" is returned by the step and collected too\n"
+            "  asked by: epl::add_to_collection");
+}
+
+const std::string kNoGradient =
+    "epl: the loss depends on no parameter that requires a gradient\n"
+    "  asked by: epl::Trainer\n"
+    "  try:      look for a detach(), a NoGradGuard or parameters that are all frozen";
+
+TEST_F(Errors, LossThatNoParameterTakesPartIn) {
+  EXPECT_EQ(error_of_step([](const Batch& batch) { return batch[0].sum(); }), kNoGradient);
+}
+
+TEST_F(Errors, LossOfFrozenParameters) {
+  Task task;
+  Trainer trainer = task.trainer();
+  for (Tensor& parameter : task.net->parameters()) parameter.requires_grad_(false);
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), kNoGradient);
+  for (Tensor& parameter : task.net->parameters()) parameter.requires_grad_(true);
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), "no error");
+}
+
+TEST_F(Errors, LossOfParametersThatNoOptimizerHas) {
+  Task task;
+  Task other;
+  Trainer trainer(task.net, *task.optimizer, other.step());
+  const auto before = task.tensors();
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), "no error");
+  EXPECT_TRUE(same(task.tensors(), before)) << "as in the plain loop, nothing is to be updated";
+}
+
+TEST_F(Errors, OptimizersWhoseParametersAreFrozen) {
+  Task task;
+  Task other;
+  for (Tensor& parameter : task.net->parameters()) parameter.requires_grad_(false);
+  Trainer trainer(task.net, *task.optimizer, other.step());
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
+            "epl: no parameter of the optimizers requires a gradient\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      look for parameters that are all frozen");
+}
+
+// --- the batch ----------------------------------------------------------------------------------
+
+TEST_F(Errors, UndefinedTensorInTheBatch) {
+  EXPECT_EQ(error_of_step(Task().step(), {torch::ones({4, 3}), Tensor()}),
+            "epl: tensor 1 of the batch is undefined\n"
+            "  asked by: epl::Trainer::step\n"
+            "  try:      leave it out, or pass an empty tensor");
+}
+
+struct MicroBatchErrors : Errors {
+  MicroBatchErrors() {
+    init(Config{{"pipeline.num_micro_batch", 4}});
+    asked_by = "  asked by: " + Env::get().config.asked_by("pipeline.num_micro_batch") + "\n";
+  }
+  std::string asked_by;
+};
+
+TEST_F(MicroBatchErrors, RowsThatCannotBeShared) {
+  EXPECT_EQ(error_of_step(Task().step(), rows(10)),
+            "epl: cannot cut a batch of 10 rows evenly into 4 micro batches\n" + asked_by +
+                "  try:      a batch size that 4 divides, such as 12");
+}
+
+TEST_F(MicroBatchErrors, TensorsThatDifferInRows) {
+  EXPECT_EQ(error_of_step(Task().step(), {torch::ones({8, 3}), torch::ones({4, 2})}),
+            "epl: cannot cut a batch whose tensors differ in rows: tensor 0 has 8, tensor 1 has "
+            "4\n" +
+                asked_by +
+                "  try:      rows in dim 0 of every tensor, or epl::Trainer::step(source)");
+}
+
+TEST_F(MicroBatchErrors, ASingleNumber) {
+  EXPECT_EQ(error_of_step(Task().step(), {torch::ones({8, 3}), torch::ones({})}),
+            "epl: cannot cut tensor 1 of the batch, a single number, into 4 micro batches\n" +
+                asked_by + "  try:      one number a row, or epl::Trainer::step(source)");
+}
+
+TEST_F(MicroBatchErrors, SourcesThatDiffer) {
+  const auto error_of_source = [](const std::vector<Batch>& batches) {
+    Task task;
+    Trainer trainer = task.trainer();
+    size_t next = 0;
+    const auto source = [&] { return batches[next++ % batches.size()]; };
+    const auto before = task.tensors();
+    const std::string message = error_of([&] { trainer.step(source); });
+    EXPECT_TRUE(same(task.tensors(), before));
+    return message;
+  };
+  EXPECT_EQ(error_of_source({rows(4), rows(5)}),
+            "epl: tensor 0 of micro batch 1 is float[5, 3], that of micro batch 0 is float[4, "
+            "3]\n" +
+                asked_by + "  try:      micro batches of one shape within a step");
+  EXPECT_EQ(error_of_source({rows(4), rows(4), {rows(4)[0], rows(4)[1].to(torch::kDouble)}}),
+            "epl: tensor 1 of micro batch 2 is double[4, 2], that of micro batch 0 is float[4, "
+            "2]\n" +
+                asked_by + "  try:      micro batches of one shape within a step");
+  EXPECT_EQ(error_of_source({rows(4), {rows(4)[0]}}),
+            "epl: micro batch 1 has 1 tensors, micro batch 0 has 2\n" +
+                asked_by.substr(0, asked_by.size() - 1));
+  EXPECT_EQ(error_of_source({{rows(4)[0], Tensor()}}),
+            "epl: tensor 1 of the batch is undefined\n"
+            "  asked by: epl::Trainer::step\n"
+            "  try:      leave it out, or pass an empty tensor");
+}
+
+TEST_F(MicroBatchErrors, MicroBatchesThatTakeDifferentWays) {
+  Batch batch = rows(8);
+  batch[0].copy_(torch::arange(8).unsqueeze(1).expand({8, 3}));
+  Task task;
+  Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
+    const Tensor loss = task.step()(batch).loss;
+    return batch[0].max().gt(4).item<bool>() ? loss * 2 : loss;
+  });
+  const auto before = task.tensors();
+  EXPECT_EQ(error_of([&] { trainer.step(batch); }),
+            "epl: the micro batches of step 0 need different recordings: "
+            "aten::_local_scalar_dense gave true, but false when the step was recorded; "
+            "aten::_local_scalar_dense gave false, but true when the step was recorded\n" +
+                asked_by +
+                "  try:      micro batches that do not differ in this, or a step that does not "
+                "read it back");
+  EXPECT_TRUE(same(task.tensors(), before));
+  EXPECT_EQ(error_of([&] {
+              trainer.step({torch::ones({8, 3}), torch::ones({8, 2})});
+            }),
+            "no error");
+}
+
+// --- strategies on one device -------------------------------------------------------------------
+
+TEST_F(Errors, StrategiesThatNeedMoreThanOneDevice) {
+  const Strategy one = replicate(1, "one");
+  const Strategy two = replicate(1, "two");
+  EXPECT_EQ(error_of_step([&](const Batch& batch) {
+              Tensor x = batch[0];
+              {
+                With scope(one);
+                x = x * 2;
+              }
+              With scope(two);
+              return (x * torch::ones({3}).requires_grad_()).sum();
+            }),
+            "epl: 1 device cannot be shared out over model replicas of 2 devices (1 + 1)\n"
+            "  asked by: " +
+                one.asked_by() + "\n            " + two.asked_by() +
+                "\n"
+                "  try:      EPL_DEVICES=2, or cluster.colocate_split_and_replicate = true, so "
+                "that all TaskGraphs share 1 device");
+  for (const Strategy& strategy : {replicate(2, "wide"), split(2)}) {
+    EXPECT_EQ(error_of_step([&](const Batch& batch) {
+                With scope(strategy);
+                return (batch[0] * torch::ones({3}).requires_grad_()).sum();
+              }),
+              "epl: 1 device cannot be shared out over model replicas of 2 devices\n"
+              "  asked by: " +
+                  strategy.asked_by() + "\n  try:      EPL_DEVICES=2");
+  }
+}
+
+TEST_F(Errors, ScopesThatNest) {
+  const Strategy outer = replicate(1, "outer");
+  const Strategy inner = split(1, "inner");
+  EXPECT_EQ(error_of_step([&](const Batch&) -> StepOutput {
+              With scope(outer);
+              With nested(inner);
+              return Tensor();
+            }),
+            "epl: scopes do not nest: epl::split(1, \"inner\") inside of epl::replicate(1, "
+            "\"outer\")\n  asked by: " +
+                inner.asked_by() + ", inside of " + outer.asked_by() +
+                "\n  try:      end the outer scope before the inner one begins");
+}
+
+TEST_F(Errors, AStepInsideOfAStep) {
+  Task inner_task;
+  Trainer inner = inner_task.trainer();
+  EXPECT_EQ(
+      error_of_step([&](const Batch& batch) { return torch::tensor(inner.step(batch).loss); }),
+      "epl: a step function is recorded while another one is\n"
+      "  asked by: this thread, which is inside of a step function\n"
+      "  try:      call Trainer::step() outside of step functions");
+}
+
+// --- memory that nobody sees, exceptions --------------------------------------------------------
+
+TEST_F(Errors, MemoryThatTheStepFillsThroughAPointer) {
+  Task task;
+  Tensor table = torch::zeros({1});
+  bool broken = true;
+  Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
+    if (broken) table.data_ptr<float>()[0] = 3;
+    const Tensor loss = table.sum() + 0 * task.net->forward(batch[0]).sum();
+    if (broken) table.data_ptr<float>()[0] = 0;
+    return loss;
+  });
+  const Batch batch = rows(4);
+  EXPECT_EQ(error_of([&] { trainer.step(batch); }),
+            "epl: the recorded step gives a loss of 0 when it is replayed, but gave 3 when it was "
+            "recorded\n"
+            "  asked by: epl::Trainer::step\n"
+            "  try:      tensors that the step fills through data_ptr() or accessor() belong into "
+            "the batch");
+  broken = false;
+  EXPECT_EQ(error_of([&] { trainer.step(batch); }), "no error");
+}
+
+struct Thrown : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+TEST_F(Errors, AnExceptionOfTheStepPassesThroughAndTheNextStepWorks) {
+  Task task;
+  Task plain;
+  int calls = 0;
+  Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
+    const StepOutput output = task.step()(batch);
+    if (++calls == 1) throw Thrown("first call");
+    return output;
+  });
+  const auto before = task.tensors();
+  EXPECT_THROW(trainer.step(rows(4)), Thrown);
+  EXPECT_TRUE(same(task.tensors(), before));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NEAR(trainer.step(rows(4)).loss, plain.train_plainly(rows(4)), 1e-6);
+  }
+  EXPECT_TRUE(close(task.tensors(), plain.tensors()));
+  EXPECT_EQ(calls, 2);
+}
+
+TEST_F(Errors, AnExceptionAtAnotherShapeLeavesTheFirstShapeReady) {
+  Task task;
+  Task plain;
+  Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
+    if (batch[0].size(0) == 5) throw Thrown("five rows");
+    return task.step()(batch);
+  });
+  for (const int64_t count : {4, 5, 4, 6, 5, 6}) {
+    if (count == 5) {
+      EXPECT_THROW(trainer.step(rows(count)), Thrown);
+    } else {
+      EXPECT_NEAR(trainer.step(rows(count)).loss, plain.train_plainly(rows(count)), 1e-6);
+    }
+  }
+  EXPECT_TRUE(close(task.tensors(), plain.tensors()));
+}
+
+}  // namespace
+}  // namespace epl

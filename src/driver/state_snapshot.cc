@@ -1,0 +1,44 @@
+#include "driver/state_snapshot.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace epl {
+namespace {
+
+// The default one, and those that the user made and handed to operators.
+std::vector<at::Generator> generators_of(const Graph& graph) {
+  std::vector<at::Generator> generators{at::detail::getDefaultCPUGenerator()};
+  for (const auto& node : graph.nodes) {
+    for (const auto& argument : node.arguments) {
+      if (!argument.constant.isGenerator()) continue;
+      const at::Generator generator = argument.constant.toGenerator();
+      const bool known =
+          std::find(generators.begin(), generators.end(), generator) != generators.end();
+      if (!known) generators.push_back(generator);
+    }
+  }
+  return generators;
+}
+
+}  // namespace
+
+StateSnapshot::StateSnapshot(const CompiledStep& step) {
+  for (int index : step.plan.written_leaves) {
+    const at::Tensor tensor = step.graph.leaves[static_cast<size_t>(index)].tensor.detach();
+    contents_.emplace_back(tensor, tensor.clone());
+  }
+  for (const at::Generator& generator : generators_of(step.graph)) {
+    generators_.emplace_back(generator, generator.get_state());
+  }
+}
+
+void StateSnapshot::restore() const {
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& [tensor, contents] : contents_) at::Tensor(tensor).copy_(contents);
+  for (const auto& [generator, state] : generators_) at::Generator(generator).set_state(state);
+}
+
+}  // namespace epl

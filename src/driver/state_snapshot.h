@@ -1,0 +1,24 @@
+// What a run of a compiled step changes besides its results: tensors that outlive it (buffers, what
+// the step closes over) and random generators. For a run that may have to start over.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <utility>
+#include <vector>
+
+#include "driver/compile.h"
+
+namespace epl {
+
+class StateSnapshot {
+ public:
+  explicit StateSnapshot(const CompiledStep& step);
+  void restore() const;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> contents_;
+  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+};
+
+}  // namespace epl
