@@ -162,6 +162,8 @@ class Purifier {
     const auto functional = functional_variant(node.op);
     if (!functional) return false;
     if (returns_view(*functional)) return true;
+    // Which element gets which number depends on how the tensor lies.
+    if (is_random(node.op) && !graph_.value(id).type.dense()) return false;
     // LibTorch gives an out= of another shape the shape of the result.
     const TensorType& result = graph_.value(node.results[0].values[0]).type;
     return result.same_place(graph_.value(id).type) && keeps_dtype(node, id);

@@ -376,6 +376,18 @@ TEST(Purify, LeavesAComparisonInPlace) {
   EXPECT_EQ(purified(text), same(text));
 }
 
+// normal_ draws element by element where a tensor has gaps, else in blocks of 16.
+TEST(Purify, LeavesRandomNumbersInPlaceWhereTheTensorHasGaps) {
+  const std::string text = R"(graph
+  %9: f32[] = seed
+  %0: f32[4,8] = input 0
+  %1: f32[4,8] = aten::neg(%0) {forward}
+  %2: f32[4,4]{8,1} @%1 = aten::slice.Tensor(%1, 1, 0, 4, 1) {forward}
+  %3: f32[4,4]{8,1} @%1 = aten::normal_(%2, 0.0, 1.0, none) {forward}
+  return loss %9, metric all "y" %1)";
+  EXPECT_EQ(purified(text), same(text));
+}
+
 TEST(Purify, LeavesStoragesInPlaceThatAreSeenAsAnotherType) {
   const std::string text = R"(graph
   %9: f32[] = seed
