@@ -1,6 +1,7 @@
 #include "program/text.h"
 
 #include <iomanip>
+#include <set>
 #include <sstream>
 
 #include "base/text.h"
@@ -53,7 +54,36 @@ std::string print_leaf(const Plan& plan, const PlanLeaf& leaf) {
     case PlanLeaf::Kind::kTensor:
       break;
   }
-  return text + "\"" + leaf.name + "\"";
+  return text + quoted(leaf.name);
+}
+
+// Slots that no call makes and that are no leaves: other views of a buffer or of a leaf.
+std::set<SlotId> views_of(const Plan& plan) {
+  std::set<SlotId> known;
+  for (const auto& leaf : plan.leaves) known.insert(leaf.slot);
+  for (const auto& segment : plan.segments) {
+    for (const auto& call : segment.calls) known.insert(call.results.begin(), call.results.end());
+  }
+  std::set<SlotId> views;
+  const auto look = [&](SlotId id) {
+    if (known.count(id) == 0) views.insert(id);
+  };
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    for (const auto& call : plan.segments[i].calls) for_each_operand(call, look);
+    look(plan.outputs[i].loss);
+    for (const auto& metric : plan.outputs[i].metrics) look(metric.slot);
+  }
+  for (const auto& gradient : plan.gradients) look(gradient.slot);
+  return views;
+}
+
+std::string print_view(const Plan& plan, SlotId id) {
+  const Slot& slot = plan.slots[static_cast<size_t>(id)];
+  std::string text = print_slot(plan, id);
+  if (slot.where == Slot::Where::kLeaf) {
+    text += " of " + quoted(plan.leaves[static_cast<size_t>(slot.index)].name);
+  }
+  return text;
 }
 
 std::string print_instruction(const Plan& plan, const Instruction& instruction) {
@@ -92,19 +122,23 @@ std::string print_plan(const Plan& plan) {
   for (const auto& leaf : plan.leaves) {
     if (leaf.slot != kNoSlot) out << "    " << print_leaf(plan, leaf) << "\n";
   }
+  const std::set<SlotId> views = views_of(plan);
+  if (!views.empty()) out << "views\n";
+  for (SlotId id : views) out << "    " << print_view(plan, id) << "\n";
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     out << "segment " << plan.segments[i].name << "\n";
     for (const auto& call : plan.segments[i].calls) out << "    " << print_call(plan, call) << "\n";
     out << "    return loss " << slot_name(plan.outputs[i].loss);
     for (const auto& metric : plan.outputs[i].metrics) {
-      out << ", " << metric.collection << " \"" << metric.name << "\" " << slot_name(metric.slot);
+      out << ", " << metric.collection << " " << quoted(metric.name) << " "
+          << slot_name(metric.slot);
     }
     out << "\n";
   }
   out << "gradients\n";
   for (const auto& gradient : plan.gradients) {
-    out << "    " << slot_name(gradient.slot) << " of \""
-        << plan.leaves[static_cast<size_t>(gradient.leaf)].name << "\"\n";
+    out << "    " << slot_name(gradient.slot) << " of "
+        << quoted(plan.leaves[static_cast<size_t>(gradient.leaf)].name) << "\n";
   }
   return out.str();
 }

@@ -86,6 +86,7 @@ class Verifier {
     if (target.where == Slot::Where::kMadeByOperator) made_.insert(id);
     if (target.where != Slot::Where::kArena) return;
     const Buffer& buffer = plan_.buffers[static_cast<size_t>(target.index)];
+    if (buffer.bytes == 0) return;
     auto next = owners_.lower_bound(buffer.offset);
     if (next != owners_.begin()) {
       auto before = std::prev(next);
@@ -94,9 +95,7 @@ class Verifier {
     while (next != owners_.end() && next->first < buffer.offset + buffer.bytes) {
       next = next->second.buffer == target.index ? std::next(next) : owners_.erase(next);
     }
-    if (buffer.bytes > 0) {
-      owners_[buffer.offset] = {target.index, buffer.offset + buffer.bytes};
-    }
+    owners_[buffer.offset] = {target.index, buffer.offset + buffer.bytes};
   }
 
   void read(SlotId id, const std::string& where) const {

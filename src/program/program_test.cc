@@ -1,0 +1,251 @@
+#include "program/program.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/check.h"
+#include "program/text.h"
+#include "program/verify.h"
+
+namespace epl {
+namespace {
+
+TensorType type(std::vector<int64_t> sizes, c10::Layout layout = c10::kStrided) {
+  TensorType result;
+  result.layout = layout;
+  if (layout == c10::kStrided) result.strides = contiguous_strides(sizes);
+  result.sizes = std::move(sizes);
+  return result;
+}
+
+Slot in_arena(int buffer, std::vector<int64_t> sizes) {
+  return {Slot::Where::kArena, buffer, type(std::move(sizes))};
+}
+
+Operand slots(std::vector<SlotId> ids, Operand::Kind kind = Operand::Kind::kSlot) {
+  return {kind, std::move(ids), {}};
+}
+
+Operand constant(c10::IValue value) { return {Operand::Kind::kConstant, {}, std::move(value)}; }
+
+Call call(const char* name, const char* overload, std::vector<Operand> operands,
+          std::vector<SlotId> results) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+  Call made{op, Call::Mode::kResult, std::move(operands), std::move(results), false, -1, {}, {}};
+  return made;
+}
+
+Instruction instruction(Instruction::Kind kind, int micro_batch, int segment = 0) {
+  return {kind, micro_batch, segment, {}};
+}
+
+Instruction update(std::vector<int> gradients) {
+  return {Instruction::Kind::kUpdate, 0, 0, std::move(gradients)};
+}
+
+constexpr auto kLoad = Instruction::Kind::kLoad;
+constexpr auto kRun = Instruction::Kind::kRun;
+
+// Two parameters; the gradient of "table" is sparse. s4 and s6 share bytes 64 to 128; s10 is a view
+// of "w", s11 one of s4.
+Plan good_plan() {
+  Plan plan;
+  plan.arena_bytes = 256;
+  plan.buffers = {{16, 0}, {16, 64}, {4, 128}, {16, 64}, {16, 192}};
+  plan.leaves = {{PlanLeaf::Kind::kInput, 0, "", 0},
+                 {PlanLeaf::Kind::kSeed, 0, "", 1},
+                 {PlanLeaf::Kind::kTensor, 0, "w", 2},
+                 {PlanLeaf::Kind::kTensor, 0, "table", 3},
+                 {PlanLeaf::Kind::kTensor, 0, "unused", kNoSlot}};
+  plan.slots = {in_arena(0, {4}),
+                {Slot::Where::kLeaf, 1, type({})},
+                {Slot::Where::kLeaf, 2, type({4})},
+                {Slot::Where::kLeaf, 3, type({4})},
+                in_arena(1, {4}),
+                in_arena(2, {}),
+                in_arena(3, {4}),
+                in_arena(4, {4}),
+                {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
+                {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
+                {Slot::Where::kLeaf, 2, type({2, 2})},
+                in_arena(1, {2})};
+  Segment step;
+  step.name = "step";
+  step.calls = {
+      call("aten::mul", "Tensor", {slots({0}), slots({2})}, {4}),
+      call("aten::sum", "", {slots({11}), constant({})}, {5}),
+      call("aten::cat", "", {slots({0, 10}, Operand::Kind::kList), constant(0)}, {kNoSlot}),
+      call("aten::relu", "", {slots({0})}, {6}),
+      call("aten::neg", "", {slots({6})}, {7}),
+      call("aten::to_sparse", "", {slots({3})}, {8}),
+      call("aten::neg", "", {slots({8})}, {9}),
+      call("aten::_local_scalar_dense", "", {slots({5})}, {}),
+  };
+  step.calls[0].taskgraph = 1;
+  step.calls[4].backward = true;
+  step.calls[6].backward = true;
+  step.calls[6].taskgraph = 0;
+  step.calls[6].frees = {8};
+  step.calls[7].expects = c10::IValue(0.5);
+  plan.segments = {step};
+  plan.outputs = {{5, {{"GLOBAL_MEAN", "accuracy", 5}}}};
+  plan.gradients = {{2, 7}, {3, 9}};
+  plan.programs = {{{instruction(kLoad, 0), instruction(kRun, 0), update({0}), update({1})}}};
+  return plan;
+}
+
+TEST(PrintPlan, WritesAllThatAPlanHolds) {
+  EXPECT_EQ("\n" + print_plan(good_plan()), R"(
+plan: 1 program, 1 micro batches, arena 256 B
+program 0
+   0  load    micro batch 0
+   1  run     step  micro batch 0
+   2  update  1 parameters  16 B
+   3  update  1 parameters  16 B
+leaves
+    s0 f32[4] @0 = input 0
+    s1 f32[] = seed
+    s2 f32[4] = "w"
+    s3 f32[4] = "table"
+views
+    s10 f32[2,2] of "w"
+    s11 f32[2] @64
+segment step
+    s4 f32[4] @64 = aten::mul.Tensor(s0, s2)  forward 1
+    s5 f32[] @128 = aten::sum(s11, none)  forward
+    _ = aten::cat([s0, s10], 0)  forward
+    s6 f32[4] @64 = aten::relu(s0)  forward
+    s7 f32[4] @192 = aten::neg(s6)  backward
+    s8 sparse f32[4] = aten::to_sparse(s3)  forward
+    s9 sparse f32[4] = aten::neg(s8)  backward 0  free s8
+    aten::_local_scalar_dense(s5)  forward  expects 0.5
+    return loss s5, GLOBAL_MEAN "accuracy" s5
+gradients
+    s7 of "w"
+    s9 of "table"
+)");
+}
+
+std::string complaint(const std::function<void(Plan&)>& change) {
+  Plan plan = good_plan();
+  change(plan);
+  try {
+    verify_plan(plan);
+  } catch (const InternalError& error) {
+    const std::string text = error.what();
+    const std::string begin = "epl internal error: ";
+    return text.substr(begin.size(), text.find(" (") - begin.size());
+  }
+  return "";
+}
+
+std::vector<Instruction>& program(Plan& plan) { return plan.programs[0].instructions; }
+std::vector<Call>& calls(Plan& plan) { return plan.segments[0].calls; }
+
+TEST(VerifyPlan, FindsNothingWrongWithAGoodPlan) {
+  EXPECT_EQ(complaint([](Plan&) {}), "");
+}
+
+TEST(VerifyPlan, FindsASlotLargerThanItsBuffer) {
+  EXPECT_EQ(complaint([](Plan& plan) { plan.slots[6].type.offset = 1; }),
+            "a slot is larger than its buffer");
+}
+
+TEST(VerifyPlan, FindsABufferOutsideOfTheArena) {
+  EXPECT_EQ(complaint([](Plan& plan) { plan.arena_bytes = 200; }),
+            "a buffer lies outside of the arena");
+  EXPECT_EQ(complaint([](Plan& plan) { plan.buffers[0].offset = -64; }),
+            "a buffer lies outside of the arena");
+}
+
+TEST(VerifyPlan, FindsARunBeforeItsLoad) {
+  EXPECT_EQ(complaint([](Plan& plan) { std::swap(program(plan)[0], program(plan)[1]); }),
+            "micro batch 0 runs before it is loaded");
+}
+
+TEST(VerifyPlan, FindsAMicroBatchThatRunsTwice) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              program(plan).insert(program(plan).begin() + 1, instruction(kRun, 0));
+            }),
+            "micro batch 0 runs twice");
+}
+
+TEST(VerifyPlan, FindsAnUpdateBeforeTheLastMicroBatch) {
+  EXPECT_EQ(complaint([](Plan& plan) { plan.micro_batches = 2; }),
+            "an update comes before the last micro batch");
+}
+
+TEST(VerifyPlan, FindsAGradientThatIsUpdatedTwice) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              program(plan)[3].gradients = {1, 0};
+            }),
+            "gradient 0 is updated twice");
+}
+
+TEST(VerifyPlan, FindsAGradientThatIsNeverUpdated) {
+  EXPECT_EQ(complaint([](Plan& plan) { program(plan).pop_back(); }), "a gradient is never updated");
+}
+
+TEST(VerifyPlan, FindsAReadBeforeTheWrite) {
+  EXPECT_EQ(complaint([](Plan& plan) { std::swap(calls(plan)[0], calls(plan)[1]); }),
+            "s11 is read before it is written or after its place was taken, in aten::sum");
+}
+
+TEST(VerifyPlan, FindsAReadAfterThePlaceWasTaken) {
+  EXPECT_EQ(complaint([](Plan& plan) { std::swap(calls(plan)[1], calls(plan)[3]); }),
+            "s11 is read before it is written or after its place was taken, in aten::sum");
+}
+
+TEST(VerifyPlan, FindsPlacesThatOverlapInPart) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              plan.buffers[2].offset = 60;  // the loss reaches into what aten::relu writes
+              plan.buffers[2].bytes = 8;
+            }),
+            "s5 is read before it is written or after its place was taken, in "
+            "aten::_local_scalar_dense");
+}
+
+TEST(VerifyPlan, FindsATensorThatWasNotMade) {
+  EXPECT_EQ(complaint([](Plan& plan) { calls(plan).erase(calls(plan).begin() + 5); }),
+            "s8 is read but not there, in aten::neg");
+}
+
+TEST(VerifyPlan, FindsATensorThatIsFreedTwice) {
+  EXPECT_EQ(complaint([](Plan& plan) { calls(plan)[7].frees = {8}; }),
+            "s8 is freed but not there, in aten::_local_scalar_dense");
+}
+
+TEST(VerifyPlan, FindsAnUpdateWithAFreedGradient) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              calls(plan)[6].frees = {8, 9};
+            }),
+            "s9 is read but not there, in update");
+}
+
+TEST(VerifyPlan, FindsALossThatNobodyMakes) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              plan.outputs[0].loss = 9;
+              calls(plan)[6].frees = {8, 9};
+            }),
+            "s9 is read but not there, in loss");
+}
+
+TEST(VerifyPlan, FindsAMetricThatWasOverwritten) {
+  EXPECT_EQ(complaint([](Plan& plan) { plan.outputs[0].metrics[0].slot = 4; }),
+            "s4 is read before it is written or after its place was taken, in metric accuracy");
+}
+
+// A buffer of no bytes lies anywhere, and takes no place.
+TEST(VerifyPlan, AllowsBuffersOfNoBytes) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              plan.buffers.push_back({0, 72});
+              plan.slots.push_back(in_arena(5, {0}));
+              calls(plan).insert(calls(plan).begin() + 1,
+                                 call("aten::relu", "", {slots({12})}, {12}));
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace epl
