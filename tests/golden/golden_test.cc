@@ -1,0 +1,139 @@
+// Graphs and plans of small models, as text, byte for byte.
+//
+// A change of these files is a change of what EPL makes of a step: look at the diff, and if it is
+// meant, rewrite them by
+//
+//   EPL_UPDATE_GOLDEN=1 build/bin/test_golden
+#include <epl/strategy.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/text.h"
+#include "driver/compile.h"
+#include "ir/text.h"
+#include "program/text.h"
+#include "tests/models/steps.h"
+
+namespace epl {
+namespace {
+
+using models::ModelStep;
+
+// Convolution, batch norm and a ReLU in place, twice; then a linear layer.
+struct ConvNet : torch::nn::Module {
+  ConvNet()
+      : conv1(torch::nn::Conv2dOptions(2, 4, 3).padding(1).bias(false)),
+        conv2(torch::nn::Conv2dOptions(4, 4, 3).padding(1).bias(false)),
+        norm1(4),
+        norm2(4),
+        head(4, 3) {
+    register_module("conv1", conv1);
+    register_module("norm1", norm1);
+    register_module("conv2", conv2);
+    register_module("norm2", norm2);
+    register_module("head", head);
+  }
+
+  torch::Tensor forward(torch::Tensor x) {
+    x = norm1(conv1(x)).relu_();
+    x = (norm2(conv2(x)) + x).relu_();
+    return head(x.mean({2, 3}));
+  }
+
+  torch::nn::Conv2d conv1, conv2;
+  torch::nn::BatchNorm2d norm1, norm2;
+  torch::nn::Linear head;
+};
+
+// Two stages, each in a scope of its own, with dropout.
+struct Attention : torch::nn::Module {
+  Attention() : block(models::BlockKind::kDecoderPreNorm, 8, 2, 0.1), head(8, 5) {
+    register_module("block", block);
+    register_module("head", head);
+  }
+
+  torch::Tensor forward(torch::Tensor x) {
+    {
+      const epl::With stage(epl::replicate(1, "block"));
+      x = block(x);
+    }
+    const epl::With stage(epl::replicate(1, "head"));
+    return head(x.mean(1));
+  }
+
+  models::Block block;
+  torch::nn::Linear head;
+};
+
+// One step of an LSTM cell, whose gates are chunks of one matrix.
+struct LstmStep : torch::nn::Module {
+  LstmStep() : cell(3, 4) { register_module("cell", cell); }
+
+  torch::Tensor forward(torch::Tensor x) {
+    auto state = std::make_tuple(torch::zeros({x.size(0), 4}), torch::zeros({x.size(0), 4}));
+    return std::get<0>(cell(x, state));
+  }
+
+  torch::nn::LSTMCell cell;
+};
+
+ModelStep make_step(const std::string& name) {
+  torch::manual_seed(1);
+  if (name == "mlp") return models::mlp_step();
+  if (name == "conv_net") {
+    return models::classifier(name, std::make_shared<ConvNet>(), torch::randn({2, 2, 4, 4}), 3);
+  }
+  if (name == "attention") {
+    return models::classifier(name, std::make_shared<Attention>(), torch::randn({2, 3, 8}), 5);
+  }
+  return models::classifier(name, std::make_shared<LstmStep>(), torch::randn({2, 3}), 4);
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Compares `text` with the file of that name beside this one, or rewrites the file.
+void expect_golden(const std::string& name, const std::string& text) {
+  const auto path = std::filesystem::path(__FILE__).parent_path() / name;
+  const char* update = std::getenv("EPL_UPDATE_GOLDEN");
+  if (update != nullptr && std::string(update) == "1") {
+    std::ofstream(path) << text;
+  } else {
+    EXPECT_EQ(read(path), text) << name << " is not what is made today; see golden_test.cc";
+  }
+}
+
+class Golden : public testing::TestWithParam<const char*> {};
+
+TEST_P(Golden, GraphAfterAllPassesIsAsItWas) {
+  Graph graph = make_step(GetParam()).capture();
+  run_passes(graph, standard_passes());
+  expect_golden(concat(GetParam(), ".graph"), print_graph(graph));
+}
+
+TEST_P(Golden, PlanIsAsItWas) {
+  // Two micro batches show how gradients accumulate; once is enough.
+  const Config config{{"pipeline.num_micro_batch", GetParam() == std::string("mlp") ? 2 : 1}};
+  const CompiledStep step = compile(make_step(GetParam()).capture(), config, torch::kCPU);
+  expect_golden(concat(GetParam(), ".plan"), print_plan(step.plan));
+}
+
+TEST_P(Golden, RecordingsOfOneStepAreEqual) {
+  const ModelStep step = make_step(GetParam());
+  const std::string first = print_graph(step.capture());
+  EXPECT_EQ(print_graph(step.capture()), first);
+  EXPECT_EQ(print_graph(make_step(GetParam()).capture()), first);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Golden, testing::Values("mlp", "conv_net", "attention", "lstm_cell"),
+                         [](const auto& name) { return std::string(name.param); });
+
+}  // namespace
+}  // namespace epl
