@@ -22,6 +22,8 @@ struct CaptureRequest {
   const Batch& batch;
   const NamedTensors& parameters;  // to be trained; those that need no gradient are state
   const NamedTensors& state;       // buffers and all other parameters
+  // Whether the step function may hold on to tensors that it computed: see debug.kept_tensor.
+  bool may_keep_tensors = false;
 };
 
 struct Capture {

@@ -157,13 +157,13 @@ TEST_F(NoTrace, IsLeftByALossThatIsRefused) {
 
 TEST_F(NoTrace, OfTheRecordingIsInTheAutogradNodesOfTensorsThatTheUserKeeps) {
   Tensor kept;
-  graph_of(
+  capture_with(
       net,
       [&](const Batch& batch) {
         kept = net.scale + 1;
         return (net.forward(batch) * kept).sum();
       },
-      batch);
+      batch, /*may_keep_tensors=*/true);
   net.scale.mutable_grad() = Tensor();
   kept.sum().backward();
   EXPECT_TRUE(net.scale.grad().equal(torch::ones({4})));

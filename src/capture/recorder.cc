@@ -76,7 +76,7 @@ bool Recorder::Place::operator<(const Place& other) const {
 
 void Recorder::remember(const at::Tensor& tensor, ValueId id) {
   by_impl_[tensor.unsafeGetTensorImpl()] = id;
-  impls_.emplace_back(tensor.getIntrusivePtr());
+  impls_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), id});
   if (!has_storage(tensor)) return;
   by_place_[Place{storage_of(tensor), type_of(tensor)}] = id;
   if (roots_.emplace(storage_of(tensor), graph_.value(id).storage).second) {
@@ -358,6 +358,18 @@ std::vector<Node> Recorder::settle_temporaries() {
                           {}});
   }
   return copies;
+}
+
+std::string Recorder::describe_kept() const {
+  for (const auto& seen : impls_) {
+    const auto value = static_cast<size_t>(seen.value);
+    const auto root = static_cast<size_t>(graph_.value(seen.value).storage);
+    const bool made = producer_[value] >= 0 && producer_[root] >= 0;
+    if (!made || !varies_[value] || seen.impl.use_count() == 0) continue;
+    const Node& node = graph_.nodes[static_cast<size_t>(producer_[value])];
+    return print_type(graph_.value(seen.value).type) + " from " + op_name(node);
+  }
+  return "";
 }
 
 Graph Recorder::take_graph() {

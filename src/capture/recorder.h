@@ -69,6 +69,10 @@ class Recorder {
   void restore_written();
 
   // The recorder is spent. Whatever else the step made should be gone by now.
+  // A tensor that a node made from data and that somebody still holds, as text; empty if there is
+  // none.
+  std::string describe_kept() const;
+
   Graph take_graph();
 
  private:
@@ -104,7 +108,11 @@ class Recorder {
   std::unordered_map<c10::TensorImpl*, ValueId> by_impl_;
   std::map<Place, ValueId> by_place_;
   std::unordered_map<c10::StorageImpl*, ValueId> roots_;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> impls_;
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::TensorImpl> impl;
+    ValueId value;
+  };
+  std::vector<Seen> impls_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
 
   struct Uninitialized {

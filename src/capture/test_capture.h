@@ -16,12 +16,12 @@ namespace epl {
 
 // All parameters are trained, as by one optimizer over net.parameters().
 inline Capture capture_with(const torch::nn::Module& net, const StepFunction& step,
-                            const Batch& batch) {
+                            const Batch& batch, bool may_keep_tensors = false) {
   NamedTensors parameters;
   NamedTensors state;
   for (const auto& item : net.named_parameters()) parameters.emplace_back(item.key(), item.value());
   for (const auto& item : net.named_buffers()) state.emplace_back(item.key(), item.value());
-  Capture capture = capture_step({step, batch, parameters, state});
+  Capture capture = capture_step({step, batch, parameters, state, may_keep_tensors});
   verify_graph(capture.graph, "capture");
   return capture;
 }

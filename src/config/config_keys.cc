@@ -63,6 +63,7 @@ std::vector<ConfigKey> make_config_keys() {
     {"debug.verify_steps",                     integer(0),                         0,       kYes},
     {"debug.verify_tolerance",                 number(0),                          1e-5,    kYes},
     {"debug.nan_loss",                         word({"error", "skip", "ignore"}),  "error", kYes},
+    {"debug.kept_tensor",                      word({"error", "ignore"}),          "error", kYes},
       // clang-format on
   };
 }

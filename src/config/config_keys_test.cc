@@ -231,6 +231,12 @@ const std::vector<KeyCase>& cases() {
        {{1, "must be a string, not 1"}, {true, "must be a string, not true"},
         {"median", R"(cannot be "median")"}},
        {{"median", R"(cannot be "median")"}, {"", R"(cannot be "")"}}},
+      {"debug.kept_tensor", "EPL_DEBUG_KEPT_TENSOR",
+       R"("error")", R"("error" or "ignore")",
+       {"IGNORE", R"("ignore")"}, {"Ignore", R"("ignore")"}, "debug.kept_tensors", kAvailable,
+       {{1, "must be a string, not 1"}, {true, "must be a string, not true"},
+        {"skip", R"(cannot be "skip")"}},
+       {{"skip", R"(cannot be "skip")"}, {"", R"(cannot be "")"}}},
       // clang-format on
   };
   return cases;

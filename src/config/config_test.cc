@@ -182,6 +182,7 @@ auto.auto_parallel                      false             default
 debug.verify_steps                      0                 default
 debug.verify_tolerance                  1e-05             default
 debug.nan_loss                          "error"           default
+debug.kept_tensor                       "error"           default
 )");
 }
 

@@ -1,0 +1,99 @@
+// A step function runs only while it is recorded. What it stores elsewhere, or does besides returning
+// its loss, would happen once and never again.
+#include <epl/error.h>
+#include <gtest/gtest.h>
+
+#include "capture/test_capture.h"
+
+namespace epl {
+namespace {
+
+using torch::Tensor;
+
+std::string error_of(const torch::nn::Module& net, const StepFunction& step, const Batch& batch) {
+  try {
+    capture_with(net, step, batch);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct KeptTensor : testing::Test {
+  torch::nn::LinearImpl net{4, 4};
+  const Batch batch{torch::ones({2, 4})};
+};
+
+TEST_F(KeptTensor, ThatReplacesAHiddenStateIsAnError) {
+  Tensor state = torch::zeros({2, 4});
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  state = torch::tanh(net.forward(rows[0]) + state).detach();
+                  return net.forward(state).sum();
+                },
+                batch),
+            "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::detach, "
+            "after it has returned: replayed steps would never change it\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      return it as a metric, write it by copy_() into a tensor that lives outside "
+            "of the step, or set debug.kept_tensor = \"ignore\" where nobody reads it");
+}
+
+TEST_F(KeptTensor, InAMemberIsAnErrorToo) {
+  std::vector<Tensor> seen;
+  const std::string error = error_of(
+      net,
+      [&](const Batch& rows) {
+        seen.push_back(net.forward(rows[0]));
+        return seen.back().sum();
+      },
+      batch);
+  EXPECT_EQ(error.substr(0, 79),
+            "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::add");
+}
+
+TEST_F(KeptTensor, IsFineWhereItDoesNotDependOnData) {
+  Tensor mask;
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  if (!mask.defined()) mask = torch::ones({2, 4}).triu();
+                  return (net.forward(rows[0]) * mask).sum();
+                },
+                batch),
+            "no error");
+}
+
+TEST_F(KeptTensor, IsFineWhereItIsWrittenIntoStateOfTheUsersOwn) {
+  const Tensor state = torch::zeros({2, 4});
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  const Tensor next = torch::tanh(net.forward(rows[0]) + state);
+                  state.copy_(next.detach());
+                  return next.sum();
+                },
+                batch),
+            "no error");
+  EXPECT_TRUE(state.equal(torch::zeros({2, 4})));
+}
+
+TEST(StepFunction, ThatCallsBackwardItselfIsAnError) {
+  torch::nn::LinearImpl net(4, 4);
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  const Tensor loss = net.forward(rows[0]).sum();
+                  loss.backward({}, /*retain_graph=*/true);
+                  return loss;
+                },
+                {torch::ones({2, 4})}),
+            "epl: the step function calls backward() itself\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      return the loss: epl::Trainer::step runs backward and the update");
+  EXPECT_FALSE(net.weight.grad().defined());
+}
+
+}  // namespace
+}  // namespace epl
