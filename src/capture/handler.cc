@@ -14,12 +14,23 @@ constexpr auto kKey = c10::DispatchKey::Fake;
 
 thread_local Recorder* current_recorder = nullptr;
 
-void handle(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+// LibTorch shows conjugates and some negatives through a bit of the tensor, on the same memory. A
+// Value has no such bit: they are computed at once.
+c10::OperatorHandle computed(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (name == "aten::_conj") return dispatcher.findSchemaOrThrow("aten::_conj_physical", "");
+  if (name == "aten::_neg_view") return dispatcher.findSchemaOrThrow("aten::neg", "");
+  return op;
+}
+
+void handle(const c10::OperatorHandle& called, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);
   if (current_recorder == nullptr) {
-    op.callBoxed(stack);
+    called.callBoxed(stack);
     return;
   }
+  const c10::OperatorHandle op = computed(called);
   current_recorder->record(op, stack, [&] { op.callBoxed(stack); });
 }
 

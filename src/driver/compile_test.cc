@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <utility>
 
 #include "base/text.h"
 #include "ir/text.h"
@@ -123,7 +124,7 @@ class InPlaceProgram {
           compute();
       }
     }
-    return tensors_;
+    return std::exchange(tensors_, {});  // what a step keeps, it must return
   }
 
   const std::string& text() const { return text_; }
@@ -268,6 +269,94 @@ TEST(Compile, GivesWhatThePlainStepGives) {
     const Named plain = run_plain(model);
     EXPECT_EQ(differences(plain, compiled.run(model.batch)), "");
   }
+}
+
+// A step over one parameter of 4 x 6 and an input of the same shape.
+using Body = std::function<StepOutput(const torch::Tensor& weight, const torch::Tensor& input)>;
+
+std::string differences_of(const Body& body) {
+  torch::manual_seed(1);
+  auto net = std::make_shared<Weight>();
+  const ModelStep model{"",
+                        net,
+                        [=](const Batch& batch) { return body(net->weight, batch[0]); },
+                        {torch::randn({4, 6})}};
+  Compiled compiled(model);
+  const Named plain = run_plain(model);
+  const std::string first = differences(plain, compiled.run(model.batch));
+  return first.empty() ? differences(plain, compiled.run(model.batch)) : "first run: " + first;
+}
+
+TEST(Compile, KnowsConjugates) {
+  EXPECT_EQ(
+      differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+        auto z = torch::complex(weight, input);
+        auto conjugate = z.conj();
+        auto product = z * conjugate + torch::imag(conjugate) * 2;
+        return StepOutput(torch::real(product).sum(), {{"z", torch::real(conjugate * conjugate)}});
+      }),
+      "");
+}
+
+TEST(Compile, KnowsOutArgumentsThatGrow) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto grown = torch::empty({0});
+              torch::mul_out(grown, input, input);
+              torch::add_out(grown, grown, input);
+              return StepOutput((weight * grown).sum(), {{"grown", grown}});
+            }),
+            "");
+}
+
+TEST(Compile, KnowsTensorsThatAreResized) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto copy = input * 2;
+              copy.resize_({2, 6});
+              copy.add_(1);
+              return StepOutput((weight.slice(0, 0, 2) * copy).sum(), {{"copy", copy}});
+            }),
+            "");
+}
+
+TEST(Compile, KnowsTensorsThatAreSeenAsAnotherType) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto z = torch::complex(input, input * 2);
+              auto parts = torch::view_as_real(z);
+              z.mul_(z);
+              auto bits = input.clone();
+              auto integers = bits.view(torch::kInt);
+              bits.mul_(3);
+              return StepOutput((weight * parts.sum(-1)).sum(), {{"bits", integers + 0}});
+            }),
+            "");
+}
+
+TEST(Compile, KnowsAsStrided) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto x = input * 2;
+              auto row = x[1];
+              row.mul_(3);
+              auto around = row.as_strided({3, 2}, {6, 1}, 0);  // beyond the row
+              auto next = row.as_strided({6}, {1}, 12);
+              next.add_(1);
+              return StepOutput((weight * x).sum() + around.sum(), {{"around", around}});
+            }),
+            "");
+}
+
+TEST(Compile, KnowsPromotion) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto half = input.to(torch::kHalf);
+              half.add_(input);
+              half.mul_(torch::tensor(1.7, torch::kDouble));
+              auto single = input.sum();
+              single.add_(torch::tensor(0.1, torch::kDouble));
+              auto mask = input.clone();
+              mask.gt_(0).logical_not_();
+              return StepOutput((weight * half * mask).sum() * single,
+                                {{"half", half}, {"single", single}, {"mask", mask}});
+            }),
+            "");
 }
 
 TEST(Compile, GivesTheSameAgainInTheNextRun) {
