@@ -156,6 +156,39 @@ TEST_F(Errors, MetricReturnedAndCollected) {
             "  asked by: epl::add_to_collection");
 }
 
+TEST_F(Errors, BackwardInsideOfTheStep) {
+  Task task;
+  Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
+    const Tensor loss = task.step()(batch).loss;
+    loss.backward();
+    return loss;
+  });
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
+            "epl: the step function calls backward() itself\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      return the loss: epl::Trainer::step runs backward and the update");
+  for (const Tensor& parameter : task.net->parameters()) EXPECT_FALSE(parameter.grad().defined());
+}
+
+TEST_F(Errors, ATensorThatTheStepKeeps) {
+  Task task;
+  Tensor kept;
+  const StepFunction step = [&](const Batch& batch) {
+    kept = task.net->forward(batch[0]).tanh();
+    return kept.mean();
+  };
+  Trainer trainer(task.net, *task.optimizer, step);
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
+            "epl: the step function keeps a tensor that it computed, f32[4,2] from aten::tanh, "
+            "after it has returned: replayed steps would never change it\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      return it as a metric, write it by copy_() into a tensor that lives "
+            "outside of the step, or set debug.kept_tensor = \"ignore\" where nobody reads it");
+  init(Config{{"debug.kept_tensor", "ignore"}});
+  Trainer ignoring(task.net, *task.optimizer, step);
+  EXPECT_EQ(error_of([&] { ignoring.step(rows(4)); }), "no error");
+}
+
 const std::string kNoGradient =
     "epl: the loss depends on no parameter that requires a gradient\n"
     "  asked by: epl::Trainer\n"

@@ -61,6 +61,18 @@ std::vector<at::Tensor> leaf_tensors(const Graph& graph) {
   return tensors;
 }
 
+// Whether the user's tensors still have the types of the recording: not after net->to(kDouble), or
+// where a parameter was replaced by one of another shape.
+bool leaves_are_as_recorded(const Graph& graph) {
+  return std::all_of(graph.leaves.begin(), graph.leaves.end(), [&](const Leaf& leaf) {
+    if (!leaf.tensor.defined() || leaf.tensor.layout() != c10::kStrided) return true;
+    TensorType now = type_of(leaf.tensor);
+    const TensorType& recorded = graph.value(leaf.value).type;
+    now.offset = recorded.offset;  // the executor follows it
+    return now.same_place(recorded);
+  });
+}
+
 }  // namespace
 
 // A step that was recorded and compiled for one shape of batch.
@@ -166,6 +178,11 @@ ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int
   }
   arena.ensure(last->compiled.plan.arena_bytes);  // it was lost where a larger plan found no room
   const bool moved = last->executor.rebind_if_moved();
+  if (moved && !leaves_are_as_recorded(last->compiled.graph)) {
+    ready.clear();
+    last = nullptr;
+    return ready_for(micro_batches, sample);
+  }
   if (changed || moved) bind_updates(*last);  // which parameters coast may have changed
   last->last_used = steps;
   return *last;

@@ -167,6 +167,32 @@ TEST_F(OutOfMemory, ForThePlanIsAnErrorAndASmallerBatchWorks) {
   EXPECT_EQ(error_of([&] { trainer.step(large); }), "no error");
 }
 
+// --- parameters that change their shape ----------------------------------------------------------
+
+using ChangedParameter = TrainerFixture;
+
+TEST_F(ChangedParameter, OfAnotherShapeIsRecordedAgain) {
+  for (const int64_t size : {2, 5}) {
+    auto weight = torch::ones({3}).requires_grad_();
+    torch::optim::SGD optimizer({weight}, 0.5);
+    Trainer trainer({}, {optimizer}, [&](const Batch& batch) { return (weight * batch[0]).sum(); });
+    trainer.step({torch::ones({1})});
+    weight.set_data(torch::ones({size}));
+    EXPECT_EQ(trainer.step({torch::ones({1})}).loss, static_cast<double>(size));
+    EXPECT_TRUE(weight.equal(torch::full({size}, 0.5f))) << weight;
+  }
+}
+
+TEST_F(ChangedParameter, OfAnotherTypeIsRecordedAgain) {
+  auto weight = torch::ones({3}).requires_grad_();
+  torch::optim::SGD optimizer({weight}, 0.5);
+  Trainer trainer({}, {optimizer}, [&](const Batch& batch) { return (weight * batch[0]).sum(); });
+  trainer.step({torch::ones({1})});
+  weight.set_data(torch::ones({3}, torch::kDouble));
+  EXPECT_EQ(trainer.step({torch::ones({1})}).loss, 3);
+  EXPECT_TRUE(weight.equal(torch::full({3}, 0.5, torch::kDouble))) << weight;
+}
+
 // --- evaluation ---------------------------------------------------------------------------------
 
 struct Evaluation : TrainerFixture {
