@@ -130,6 +130,8 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
     }
     declare(std::move(leaf), tensor);
     id = graph_.leaves.back().value;
+    // The user may change it in place between steps. Numbers and copies of our own cannot change.
+    varies_.back() = !borrowed && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
     if (borrowed) temporaries_[id] = {graph_.leaves.size() - 1, contents, /*borrowed=*/true, false};
   } else {
     remember(tensor, id);

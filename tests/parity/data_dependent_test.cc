@@ -85,6 +85,20 @@ TEST(DataDependent, ProductWithAndWithoutZeros) {
                      bit_equal(), Variant().steps(6)));
 }
 
+TEST(DataDependent, CounterOfTheUsersOwnIsReadInEveryStep) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+        auto counter = torch::zeros({}, torch::kLong);
+        return program(net, sgd(*net, 0.1), [net, counter](const Batch& batch) mutable {
+          counter.add_(1);
+          auto loss = F::cross_entropy(net->forward(batch[0]), batch[1]);
+          return counter.item<int64_t>() > 3 ? loss * 2 : loss;
+        });
+      },
+      rows_and_classes, bit_equal(), Variant().steps(6)));
+}
+
 TEST(DataDependent, RecordingAgainMovesBatchNormStatisticsOnce) {
   EXPECT_TRUE(parity(
       [] {
