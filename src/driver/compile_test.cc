@@ -318,6 +318,28 @@ TEST(Compile, KnowsTensorsThatAreResized) {
             "");
 }
 
+TEST(Compile, KnowsTensorsThatAreTransposedInPlace) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto copy = input * 2;
+              copy.t_();
+              copy.lt_(0.5);  // stays in place, and all of the storage with it
+              copy.unsqueeze_(0);
+              return StepOutput((weight.t() * copy).sum(), {{"copy", copy}});
+            }),
+            "");
+}
+
+TEST(Compile, KnowsTensorsThatAreSetToOthers) {
+  EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
+              auto copy = input * 2;
+              auto other = input * 3;
+              copy.set_(other);
+              other.add_(1);
+              return StepOutput((weight * copy).sum(), {{"copy", copy}});
+            }),
+            "");
+}
+
 TEST(Compile, KnowsTensorsThatAreSeenAsAnotherType) {
   EXPECT_EQ(differences_of([](const torch::Tensor& weight, const torch::Tensor& input) {
               auto z = torch::complex(input, input * 2);

@@ -297,6 +297,15 @@ bool overwrites(const c10::OperatorHandle& op) { return contains(kOverwriting, o
 
 bool gives_truth(const c10::OperatorHandle& op) { return contains(kGivesTruth, op); }
 
+bool changes_place_only(const c10::OperatorHandle& op) {
+  if (contains(kMovesMemory, op)) return true;
+  if (writes_nothing(op.schema())) return false;
+  const auto functional = functional_variant(op);
+  if (!functional || functional->schema().returns().empty()) return false;
+  const auto* alias = functional->schema().returns()[0].alias_info();
+  return alias != nullptr && !alias->isWrite();
+}
+
 bool reads_metadata_only(const c10::OperatorHandle& op) { return contains(kMetadata, op); }
 
 std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& node) {

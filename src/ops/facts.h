@@ -45,6 +45,10 @@ bool overwrites(const c10::OperatorHandle& op);
 // The pure variant gives a tensor of truth values instead.
 bool gives_truth(const c10::OperatorHandle& op);
 
+// Changes which memory its first argument shows, and how, but no contents (transpose_, resize_,
+// ...).
+bool changes_place_only(const c10::OperatorHandle& op);
+
 // The result is a fact about shapes or types, not about contents (is_same_size, _nnz, ...).
 bool reads_metadata_only(const c10::OperatorHandle& op);
 

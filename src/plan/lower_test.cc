@@ -249,6 +249,24 @@ TEST(Lower, HasNoCallForMemoryWithoutContents) {
   EXPECT_EQ(plan.segments[0].calls[0].mode, Call::Mode::kNothing);
 }
 
+// The tensors of slots stay as they are: they serve all steps.
+TEST(Lower, HasNoCallForWhatChangesPlacesOnly) {
+  const Plan plan = lower(parse_graph(R"(graph
+  %0: f32[4,2] = input 0
+  %1: f32[] = seed
+  %2: f32[4,2] = aten::neg(%0) {forward}
+  %3: f32[2,4]{1,2} @%2 = aten::transpose_(%2, 0, 1) {forward}
+  %4: f32[2,4]{1,2} @%2 = aten::lt_.Scalar(%3, 0) {forward}
+  %5: f32[6] = aten::ones([6], none, none, none, none) {forward}
+  %6: f32[4] @%5 = aten::resize_(%5, [4], none) {forward}
+  return loss %1, metric m "x" %4, metric m "y" %6
+)"),
+                          {});
+  std::vector<std::string> names;
+  for (const auto& call : plan.segments[0].calls) names.push_back(call.op.operator_name().name);
+  EXPECT_EQ(names, (std::vector<std::string>{"aten::neg", "aten::lt_", "aten::ones"}));
+}
+
 TEST(Lower, RefusesASparseInput) {
   try {
     lowered("%0: f32[] = input 0\n%1: sparse f32[4] = input 1\nreturn loss %0");

@@ -159,7 +159,7 @@ bool SegmentBuilder::is_view(const Node& node) const {
     any = true;
     all &= shares && dynamic_.count(id) == 0;
   });
-  return any && all && written_arguments(node).empty();
+  return any && all && (written_arguments(node).empty() || changes_place_only(node.op));
 }
 
 void SegmentBuilder::find_last_uses() {
