@@ -91,32 +91,31 @@ class NoTrace {
 };
 
 // The trainer runs backward and update; a step function that does so as well would do it twice.
+// What the parameters have in grad() is put aside for it, so that zero_grad() finds nothing.
 class NoBackward {
  public:
   explicit NoBackward(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
-    for (const auto& parameter : parameters) before_.push_back(parameter.grad());
-    for (const auto& gradient : before_) versions_.push_back(version(gradient));
+    for (const auto& parameter : parameters) {
+      before_.push_back(parameter.grad());
+      parameter.mutable_grad() = at::Tensor();
+    }
   }
+  ~NoBackward() {
+    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = before_[i];
+  }
+  NoBackward(const NoBackward&) = delete;
+  NoBackward& operator=(const NoBackward&) = delete;
 
   void check() const {
-    bool changed = false;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      const at::Tensor now = parameters_[i].grad();
-      changed |= !now.is_same(before_[i]) || version(now) != versions_[i];
-      parameters_[i].mutable_grad() = before_[i];
+    for (const auto& parameter : parameters_) {
+      EPL_CHECK(!parameter.grad().defined(), "the step function calls backward() itself",
+                "epl::Trainer", "return the loss: epl::Trainer::step runs backward and the update");
     }
-    EPL_CHECK(!changed, "the step function calls backward() itself", "epl::Trainer",
-              "return the loss: epl::Trainer::step runs backward and the update");
   }
 
  private:
-  static uint32_t version(const at::Tensor& tensor) {
-    return tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0;
-  }
-
   const std::vector<at::Tensor>& parameters_;
   std::vector<at::Tensor> before_;
-  std::vector<uint32_t> versions_;
 };
 
 // What the run gave. Its tensors, and with them those of the autograd graph, live as long as this.
@@ -208,6 +207,7 @@ Capture capture_step(const CaptureRequest& request) {
     }
   }
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
+  capture.closed_over = recorder.closed_over();
 
   capture.graph = recorder.take_graph();
   capture.graph.taskgraphs = recording.finish();

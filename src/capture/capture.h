@@ -15,6 +15,7 @@
 
 namespace epl {
 
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct CaptureRequest {
@@ -29,6 +30,9 @@ struct CaptureRequest {
 struct Capture {
   Graph graph;
   double loss = 0;  // of the recorded run: a replay on the same batch must give it again
+  // The tensors that the step closes over. Where one is gone, the user has assigned another one to
+  // its variable, and the recording is out of date.
+  std::vector<WeakTensor> closed_over;
 };
 
 Capture capture_step(const CaptureRequest& request);

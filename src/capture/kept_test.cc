@@ -40,6 +40,35 @@ TEST_F(KeptTensor, ThatReplacesAHiddenStateIsAnError) {
             "of the step, or set debug.kept_tensor = \"ignore\" where nobody reads it");
 }
 
+// The tensor that detach() returns is seen by no operator, unless one reads it.
+TEST_F(KeptTensor, ThatIsDetachedAndReadInTheNextStepIsAnError) {
+  Tensor state = torch::zeros({2, 4});
+  const std::string error = error_of(
+      net,
+      [&](const Batch& rows) {
+        const Tensor next = torch::tanh(net.forward(rows[0]) + state);
+        state = next.detach();
+        return next.sum();
+      },
+      batch);
+  EXPECT_EQ(error.substr(0, 82),
+            "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::detach");
+}
+
+// A table that is made from a buffer once and then kept.
+TEST_F(KeptTensor, IsFineWhereItDependsOnABufferAlone) {
+  const Tensor frequencies = net.register_buffer("frequencies", torch::rand({4}));
+  Tensor table;
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  if (!table.defined()) table = torch::outer(torch::arange(2), frequencies).cos();
+                  return (net.forward(rows[0]) * table).sum();
+                },
+                batch),
+            "no error");
+}
+
 TEST_F(KeptTensor, InAMemberIsAnErrorToo) {
   std::vector<Tensor> seen;
   const std::string error = error_of(
@@ -93,6 +122,20 @@ TEST(StepFunction, ThatCallsBackwardItselfIsAnError) {
             "  asked by: epl::Trainer\n"
             "  try:      return the loss: epl::Trainer::step runs backward and the update");
   EXPECT_FALSE(net.weight.grad().defined());
+}
+
+TEST(StepFunction, MayCallZeroGrad) {
+  torch::nn::LinearImpl net(4, 4);
+  net.weight.mutable_grad() = torch::ones({4, 4});
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  net.zero_grad();
+                  return net.forward(rows[0]).sum();
+                },
+                {torch::ones({2, 4})}),
+            "no error");
+  EXPECT_TRUE(net.weight.grad().equal(torch::ones({4, 4})));
 }
 
 }  // namespace

@@ -66,6 +66,22 @@ int owner_of(const Graph& graph, ValueId storage) {
   return -1;
 }
 
+// By value: whether it comes from the batch, from trained parameters or from random numbers. What
+// comes from buffers alone, a table that is made once and kept, does not.
+std::vector<bool> values_of_the_step(const Graph& graph) {
+  std::vector<bool> result(static_cast<size_t>(graph.value_count()), false);
+  for (const Leaf& leaf : graph.leaves) {
+    result[static_cast<size_t>(leaf.value)] =
+        leaf.kind == Leaf::Kind::kInput || leaf.kind == Leaf::Kind::kParameter;
+  }
+  for (const Node& node : graph.nodes) {
+    bool any = is_random(node.op);
+    for_each_input(node, [&](ValueId id) { any |= result[static_cast<size_t>(id)]; });
+    for_each_output(node, [&](ValueId id) { result[static_cast<size_t>(id)] = any; });
+  }
+  return result;
+}
+
 }  // namespace
 
 bool Recorder::Place::operator<(const Place& other) const {
@@ -76,7 +92,7 @@ bool Recorder::Place::operator<(const Place& other) const {
 
 void Recorder::remember(const at::Tensor& tensor, ValueId id) {
   by_impl_[tensor.unsafeGetTensorImpl()] = id;
-  impls_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), id});
+  impls_.emplace_back(tensor.getIntrusivePtr());
   if (!has_storage(tensor)) return;
   by_place_[Place{storage_of(tensor), type_of(tensor)}] = id;
   if (roots_.emplace(storage_of(tensor), graph_.value(id).storage).second) {
@@ -362,16 +378,42 @@ std::vector<Node> Recorder::settle_temporaries() {
   return copies;
 }
 
+// Variables are known by the memory they hold: the TensorImpl that detach() hands to the user is
+// seen by no operator.
 std::string Recorder::describe_kept() const {
-  for (const auto& seen : impls_) {
-    const auto value = static_cast<size_t>(seen.value);
-    const auto root = static_cast<size_t>(graph_.value(seen.value).storage);
-    const bool made = producer_[value] >= 0 && producer_[root] >= 0;
-    if (!made || !varies_[value] || seen.impl.use_count() == 0) continue;
-    const Node& node = graph_.nodes[static_cast<size_t>(producer_[value])];
-    return print_type(graph_.value(seen.value).type) + " from " + op_name(node);
+  std::set<ValueId> held;  // roots
+  for (const auto& storage : storages_) {
+    if (!storage.expired()) held.insert(roots_.at(storage._unsafe_get_target()));
   }
-  return "";
+  const std::vector<bool> of_the_step = values_of_the_step(graph_);
+  std::map<ValueId, ValueId> kept;  // root -> what lay there last
+  for (ValueId id = 0; id < graph_.value_count(); ++id) {
+    const ValueId root = graph_.value(id).storage;
+    const int made = producer_[static_cast<size_t>(id)];
+    if (made < 0 || producer_[static_cast<size_t>(root)] < 0 || held.count(root) == 0) continue;
+    if (uninitialized_.count(root) != 0 || !of_the_step[static_cast<size_t>(id)]) continue;
+    if (graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward) kept[root] = id;
+  }
+  if (kept.empty()) return "";
+  const ValueId first = kept.begin()->second;
+  const int made = producer_[static_cast<size_t>(first)];
+  return print_type(graph_.value(first).type) + " from " +
+         op_name(graph_.nodes[static_cast<size_t>(made)]);
+}
+
+std::vector<WeakTensor> Recorder::closed_over() const {
+  std::set<ValueId> constants;  // roots
+  for (const Leaf& leaf : graph_.leaves) {
+    if (leaf.kind == Leaf::Kind::kConstant) constants.insert(graph_.value(leaf.value).storage);
+  }
+  std::set<c10::TensorImpl*> known;
+  std::vector<WeakTensor> result;
+  for (const WeakTensor& seen : impls_) {
+    c10::TensorImpl* const impl = seen._unsafe_get_target();
+    if (seen.expired() || !known.insert(impl).second) continue;
+    if (constants.count(graph_.value(by_impl_.at(impl)).storage) != 0) result.push_back(seen);
+  }
+  return result;
 }
 
 Graph Recorder::take_graph() {

@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/capture.h"
 #include "ir/graph.h"
 
 namespace epl {
@@ -68,11 +69,14 @@ class Recorder {
   // that the step closes over, the batch, and generators.
   void restore_written();
 
-  // The recorder is spent. Whatever else the step made should be gone by now.
-  // A tensor that a node made from data and that somebody still holds, as text; empty if there is
-  // none.
+  // Asked when the step and what it returned are gone. A tensor that the step made and somebody
+  // still holds, as text; empty if there is none.
   std::string describe_kept() const;
 
+  // The same moment: the tensors that the step closes over and somebody else holds.
+  std::vector<WeakTensor> closed_over() const;
+
+  // The recorder is spent. Whatever else the step made should be gone by now.
   Graph take_graph();
 
  private:
@@ -108,11 +112,7 @@ class Recorder {
   std::unordered_map<c10::TensorImpl*, ValueId> by_impl_;
   std::map<Place, ValueId> by_place_;
   std::unordered_map<c10::StorageImpl*, ValueId> roots_;
-  struct Seen {
-    c10::weak_intrusive_ptr<c10::TensorImpl> impl;
-    ValueId value;
-  };
-  std::vector<Seen> impls_;
+  std::vector<WeakTensor> impls_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
 
   struct Uninitialized {

@@ -2,6 +2,7 @@
 #include <epl/env.h>
 #include <epl/trainer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <list>
@@ -77,15 +78,23 @@ bool leaves_are_as_recorded(const Graph& graph) {
 
 // A step that was recorded and compiled for one shape of batch.
 struct ReadyStep {
-  ReadyStep(CompiledStep step, const Arena& arena, double recorded_loss)
+  ReadyStep(CompiledStep step, const Arena& arena, const Capture& capture)
       : compiled(std::move(step)),
         executor(compiled.plan, arena, leaf_tensors(compiled.graph),
                  at::detail::getDefaultCPUGenerator()),
-        recorded_loss(recorded_loss) {}
+        recorded_loss(capture.loss),
+        closed_over(capture.closed_over) {}
+
+  // A variable that the step function reads holds another tensor than when it was recorded.
+  bool out_of_date() const {
+    return std::any_of(closed_over.begin(), closed_over.end(),
+                       [](const WeakTensor& tensor) { return tensor.expired(); });
+  }
 
   CompiledStep compiled;
   Executor executor;
   double recorded_loss;
+  std::vector<WeakTensor> closed_over;
   bool replayed = false;  // and compared with the recorded loss
   int sample = 0;         // the micro batch that was recorded
   int64_t last_used = 0;  // in which step
@@ -116,6 +125,7 @@ struct Trainer::Impl {
   StepResult step(const std::vector<Batch>& micro_batches);
   ReadyStep& ready_for(const std::vector<Batch>& micro_batches, int sample);
   void forget(const ReadyStep& step);
+  void forget_out_of_date();
   void drop_least_used();
   void warn_of_recording_again(const std::string& why);
   StepResult run_as_recorded(const std::vector<Batch>& micro_batches);
@@ -154,7 +164,7 @@ std::unique_ptr<ReadyStep> Trainer::Impl::make_ready(const Batch& batch) {
   CompiledStep compiled = compile(std::move(capture.graph), config, arena.device());
   memory.trim();  // what the recorded run needed does not stay
   arena.ensure(compiled.plan.arena_bytes);
-  auto made = std::make_unique<ReadyStep>(std::move(compiled), arena, capture.loss);
+  auto made = std::make_unique<ReadyStep>(std::move(compiled), arena, capture);
   return made;
 }
 
@@ -164,6 +174,7 @@ ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int
     ready.clear();
     last = nullptr;
   }
+  forget_out_of_date();
   RecordingKey key = key_of(batch, model);
   const bool changed = last == nullptr || key != last_key;
   if (changed) {
@@ -186,6 +197,17 @@ ReadyStep& Trainer::Impl::ready_for(const std::vector<Batch>& micro_batches, int
   if (changed || moved) bind_updates(*last);  // which parameters coast may have changed
   last->last_used = steps;
   return *last;
+}
+
+void Trainer::Impl::forget_out_of_date() {
+  bool any = false;
+  for (auto entry = ready.begin(); entry != ready.end();) {
+    const bool old = entry->second->out_of_date();
+    any |= old;
+    if (old && entry->second.get() == last) last = nullptr;
+    entry = old ? ready.erase(entry) : std::next(entry);
+  }
+  if (any) warn_of_recording_again("a variable that it reads was assigned another tensor");
 }
 
 // Programs whose batches come in ever new shapes must not fill memory with recordings.
@@ -284,16 +306,17 @@ void Trainer::Impl::forget(const ReadyStep& step) {
   last = nullptr;
 }
 
-// A step that reads its data back into C++ is recorded again where it finds something else there.
-// That is right but slow, so whoever does it in many steps should hear of it.
+// A step that reads its data back into C++, or a variable that is assigned between steps, is
+// recorded again where it finds something else there. That is right but slow, so whoever does it in
+// many steps should hear of it.
 void Trainer::Impl::warn_of_recording_again(const std::string& why) {
   constexpr int kOften = 3;
   if (++recorded_again != kOften) return;
   std::clog << "epl: warning: the step was recorded again " << kOften
             << " times, the last time since " << why
             << ". Each time costs about two plain steps. To avoid it, return the value as a "
-            << "metric instead of reading it by item(), choose by torch::where instead of if, and "
-            << "mask instead of selecting.\n";
+            << "metric instead of reading it by item(), choose by torch::where instead of if, mask "
+            << "instead of selecting, and hand tensors in with the batch or copy_() into them.\n";
 }
 
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
