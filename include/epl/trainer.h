@@ -21,6 +21,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,8 +57,10 @@ using OptimizerList = std::vector<std::reference_wrapper<torch::optim::Optimizer
 
 class Trainer {
  public:
-  // Takes std::shared_ptr<Net> as well as a module holder made by TORCH_MODULE.
-  template <typename Module>
+  // Takes std::shared_ptr<Net>, a module holder made by TORCH_MODULE, or the module itself, which
+  // must then outlive the trainer.
+  template <typename Module,
+            typename = std::enable_if_t<!std::is_convertible_v<Module&, std::vector<NamedModule>>>>
   Trainer(Module& net, torch::optim::Optimizer& optimizer, StepFunction step,
           TrainerOptions options = {})
       : Trainer(std::vector<NamedModule>{{"", module_of(net)}}, OptimizerList{optimizer},
@@ -72,7 +75,9 @@ class Trainer {
   Trainer& operator=(Trainer&&) noexcept;
 
   // One update from this batch, cut evenly along dim 0 into pipeline.num_micro_batch micro batches.
+  // The second form takes step({x, y}), and step() where the function reads no batch.
   StepResult step(const Batch& batch);
+  StepResult step(std::initializer_list<torch::Tensor> batch = {}) { return step(Batch(batch)); }
 
   // One update from pipeline.num_micro_batch calls of `source`.
   StepResult step(const BatchSource& source);
@@ -99,6 +104,8 @@ class Trainer {
   static std::shared_ptr<torch::nn::Module> module_of(Module& net) {
     if constexpr (std::is_convertible_v<Module, std::shared_ptr<torch::nn::Module>>) {
       return net;
+    } else if constexpr (std::is_base_of_v<torch::nn::Module, Module>) {
+      return {std::shared_ptr<torch::nn::Module>(), &net};  // not owned
     } else {
       return net.is_empty() ? nullptr : net.ptr();
     }

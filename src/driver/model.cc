@@ -20,7 +20,11 @@ Model::Model(std::vector<NamedModule> modules, OptimizerList optimizers)
   for (const auto& entry : modules_) {
     EPL_CHECK(entry.module != nullptr, concat("the module \"", entry.name, "\" is null"),
               "epl::Trainer", "make the module before the trainer");
-    for (auto& module : entry.module->modules()) all_modules_.push_back(module);
+    // modules() with itself needs a module that a shared_ptr owns.
+    all_modules_.push_back(entry.module);
+    for (auto& module : entry.module->modules(/*include_self=*/false)) {
+      all_modules_.push_back(module);
+    }
   }
   for (auto& optimizer : optimizers_) updates_.push_back(make_update(optimizer.get()));
   find_parameters();
