@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -17,6 +18,23 @@ namespace {
 
 std::string module_key(size_t index) { return "module" + std::to_string(index); }
 std::string optimizer_key(size_t index) { return "optimizer" + std::to_string(index); }
+
+std::string tensor_key(size_t index) { return "tensor" + std::to_string(index); }
+
+// What the optimizers update and no module holds.
+std::vector<at::Tensor> bare_parameters(const Model& model) {
+  std::set<c10::TensorImpl*> of_modules;
+  for (const auto& entry : model.modules()) {
+    for (const auto& parameter : entry.module->parameters()) {
+      of_modules.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  std::vector<at::Tensor> bare;
+  for (const auto& [name, parameter] : model.parameters()) {
+    if (of_modules.count(parameter.unsafeGetTensorImpl()) == 0) bare.push_back(parameter);
+  }
+  return bare;
+}
 
 std::string reason_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
@@ -86,6 +104,8 @@ void load_parts(const std::string& path, const Model& model, Before& before) {
     archive.read(module_key(i), part);
     model.modules()[i].module->load(part);
   }
+  std::vector<at::Tensor> bare = bare_parameters(model);
+  for (size_t i = 0; i < bare.size(); ++i) archive.read(tensor_key(i), bare[i]);
   for (size_t i = 0; i < model.optimizers().size(); ++i) {
     torch::serialize::InputArchive part;
     archive.read(optimizer_key(i), part);
@@ -103,6 +123,8 @@ void save_checkpoint(const std::string& path, const Model& model) {
     model.modules()[i].module->save(part);
     archive.write(module_key(i), part);
   }
+  const std::vector<at::Tensor> bare = bare_parameters(model);
+  for (size_t i = 0; i < bare.size(); ++i) archive.write(tensor_key(i), bare[i]);
   for (size_t i = 0; i < model.optimizers().size(); ++i) {
     torch::serialize::OutputArchive part;
     model.optimizers()[i].get().save(part);

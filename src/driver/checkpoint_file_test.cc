@@ -77,6 +77,22 @@ TEST_F(CheckpointFile, HoldsSeveralModulesAndOptimizers) {
   EXPECT_TRUE(same(first, second));
 }
 
+// An optimizer may train tensors that no module holds, such as an image.
+TEST_F(CheckpointFile, HoldsTensorsThatAreInNoModule) {
+  const auto train = [&](double start, const std::function<void(Trainer&)>& then) {
+    Tensor image = torch::full({2, 3}, start, torch::requires_grad());
+    torch::optim::Adam adam(std::vector<Tensor>{image}, 0.1);
+    Trainer trainer({}, {adam}, [&](const Batch&) { return image.pow(2).sum(); });
+    trainer.step();
+    then(trainer);
+    trainer.step();
+    return std::vector<Tensor>{image.detach().clone()};
+  };
+  const auto first = train(1, [&](Trainer& trainer) { trainer.save(path("image")); });
+  const auto second = train(5, [&](Trainer& trainer) { trainer.load(path("image")); });
+  EXPECT_TRUE(same(first, second));
+}
+
 TEST_F(CheckpointFile, LoadedBetweenStepsIsWhereTrainingGoesOn) {
   Task task;
   Trainer trainer = task.trainer();
