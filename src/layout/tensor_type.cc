@@ -21,17 +21,6 @@ int64_t TensorType::extent_bytes() const {
   return (last + 1) * item_bytes();
 }
 
-bool TensorType::contiguous() const {
-  if (layout != c10::kStrided) return false;
-  if (numel() == 0) return true;
-  int64_t expected = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    if (sizes[i] != 1 && strides[i] != expected) return false;
-    expected *= sizes[i];
-  }
-  return true;
-}
-
 bool TensorType::dense() const {
   if (layout != c10::kStrided) return false;
   std::vector<size_t> order;

@@ -20,7 +20,6 @@ struct TensorType {
   int64_t item_bytes() const;
   // Bytes from the storage's begin to the end of the last element.
   int64_t extent_bytes() const;
-  bool contiguous() const;
   // Every element has its own place and the places have no gaps.
   bool dense() const;
   bool same_place(const TensorType& other) const;  // all but the storage is equal

@@ -25,32 +25,30 @@ struct Facts {
   std::string text;
   int64_t numel;
   int64_t extent_bytes;
-  bool contiguous;
   bool dense;
 };
 
 TEST(TensorType, KnowsWhereItsElementsLie) {
   const Facts table[] = {
-      {strided({}, {}), "f32[]", 1, 4, true, true},
-      {strided({}, {}, 5), "f32[]+5", 1, 24, true, true},
-      {strided({4, 8}, {8, 1}), "f32[4,8]", 32, 128, true, true},
-      {strided({4, 8}, {8, 1}, 3), "f32[4,8]+3", 32, 140, true, true},
-      {strided({8, 4}, {1, 8}), "f32[8,4]{1,8}", 32, 128, false, true},           // transposed
-      {strided({2, 3, 4}, {1, 8, 2}), "f32[2,3,4]{1,8,2}", 24, 96, false, true},  // permuted
-      {strided({4, 2}, {8, 1}), "f32[4,2]{8,1}", 8, 104, false, false},           // columns
-      {strided({4, 2}, {2, 2}), "f32[4,2]{2,2}", 8, 36, false, false},            // overlapping
-      {strided({4, 8}, {0, 1}), "f32[4,8]{0,1}", 32, 32, false, false},           // expanded
-      {strided({1, 8}, {99, 1}), "f32[1,8]{99,1}", 8, 32, true, true},  // no step is taken
-      {strided({1, 1}, {7, 7}, 2), "f32[1,1]{7,7}+2", 1, 12, true, true},
-      {strided({4, 0}, {1, 1}), "f32[4,0]", 0, 0, true, true},
-      {strided({0, 4}, {9, 2}, 6), "f32[0,4]{9,2}+6", 0, 0, true, true},
+      {strided({}, {}), "f32[]", 1, 4, true},
+      {strided({}, {}, 5), "f32[]+5", 1, 24, true},
+      {strided({4, 8}, {8, 1}), "f32[4,8]", 32, 128, true},
+      {strided({4, 8}, {8, 1}, 3), "f32[4,8]+3", 32, 140, true},
+      {strided({8, 4}, {1, 8}), "f32[8,4]{1,8}", 32, 128, true},           // transposed
+      {strided({2, 3, 4}, {1, 8, 2}), "f32[2,3,4]{1,8,2}", 24, 96, true},  // permuted
+      {strided({4, 2}, {8, 1}), "f32[4,2]{8,1}", 8, 104, false},           // columns
+      {strided({4, 2}, {2, 2}), "f32[4,2]{2,2}", 8, 36, false},            // overlapping
+      {strided({4, 8}, {0, 1}), "f32[4,8]{0,1}", 32, 32, false},           // expanded
+      {strided({1, 8}, {99, 1}), "f32[1,8]{99,1}", 8, 32, true},           // no step is taken
+      {strided({1, 1}, {7, 7}, 2), "f32[1,1]{7,7}+2", 1, 12, true},
+      {strided({4, 0}, {1, 1}), "f32[4,0]", 0, 0, true},
+      {strided({0, 4}, {9, 2}, 6), "f32[0,4]{9,2}+6", 0, 0, true},
   };
   for (const auto& row : table) {
     SCOPED_TRACE(row.text);
     EXPECT_EQ(print_type(row.type), row.text);
     EXPECT_EQ(row.type.numel(), row.numel);
     EXPECT_EQ(row.type.extent_bytes(), row.extent_bytes);
-    EXPECT_EQ(row.type.contiguous(), row.contiguous);
     EXPECT_EQ(row.type.dense(), row.dense);
   }
 }
@@ -59,7 +57,6 @@ TEST(TensorType, OfASparseTensorHasNoPlace) {
   const TensorType type = sparse({5, 2});
   EXPECT_EQ(print_type(type), "sparse f32[5,2]");
   EXPECT_EQ(type.numel(), 10);
-  EXPECT_FALSE(type.contiguous());
   EXPECT_FALSE(type.dense());
 }
 
