@@ -2,11 +2,11 @@
 //
 //   bench_step [--models mlp,bert_base,gpt,resnet50] [--rounds 7] [--profile epl|plain]
 //
-// Both sides live in one process and take turns, chunk by chunk, so that noise hits both alike.
-// Before anything is timed, three steps of both must give the same parameters. Printed for each
-// model: the medians of the step times and their ratio, the peak memory of both by the allocator's
-// account, and what recording and planning cost, counted in plain steps. The last line is one JSON
-// object.
+// The sides take turns, chunk by chunk, so that noise hits both alike, each in a process of its
+// own, so that neither runs in a heap that the other has shaped. Before anything is timed, three
+// steps of both must give the same parameters. Printed for each model: the medians of the step
+// times and their ratio, the peak memory of both by the allocator's account, and what recording and
+// planning cost, counted in plain steps. The last line is one JSON object.
 //
 // --profile runs one side alone for some ten seconds a model: something to hold a profiler to.
 #include <dlfcn.h>
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/turns.h"
 #include "runtime/device_memory.h"
 #include "tests/models/mlp.h"
 #include "tests/models/transformer.h"
@@ -191,21 +192,32 @@ struct Times {
   double first = 0;  // EPL's first step, which records and plans
 };
 
+std::vector<double> chunk_of(const Workload& workload, const Stepper& step) {
+  std::vector<double> taken;
+  for (int i = 0; i < workload.chunk; ++i) taken.push_back(seconds(step));
+  return taken;
+}
+
+// One side in a process of its own: see bench/turns.h.
+void serve_side(const Workload& workload, MakeStepper make) {
+  const Stepper step = make(fresh(workload));
+  const double first = seconds(step);
+  chunk_of(workload, step);  // warms up
+  bench::serve(first, [&] { return chunk_of(workload, step); });
+}
+
 Times measure_times(const Workload& workload, int rounds) {
-  const Program plain = fresh(workload), epl = fresh(workload);
-  const Stepper step_plain = plain_stepper(plain), step_epl = epl_stepper(epl);
+  bench::Side plain("plain", {"--serve", "plain", "--models", workload.name});
+  plain.answer();  // it is ready: the sides must not start up at the same time
+  bench::Side epl("EPL", {"--serve", "epl", "--models", workload.name});
   Times times;
-  step_plain();
-  times.first = seconds(step_epl);
+  times.first = epl.answer().at(0);
   std::vector<double> of_plain, of_epl;
-  for (int round = -1; round < rounds; ++round) {
-    for (int i = 0; i < workload.chunk; ++i) {
-      const double taken = seconds(step_plain);
-      if (round >= 0) of_plain.push_back(taken);  // the first round warms up
-    }
-    for (int i = 0; i < workload.chunk; ++i) {
-      const double taken = seconds(step_epl);
-      if (round >= 0) of_epl.push_back(taken);
+  for (int round = 0; round < rounds; ++round) {
+    for (auto* side : {&plain, &epl}) {
+      auto& list = side == &plain ? of_plain : of_epl;
+      side->go();
+      for (double taken : side->answer()) list.push_back(taken);
     }
   }
   times.plain = median(of_plain);
@@ -266,6 +278,7 @@ struct Arguments {
   std::vector<std::string> models;
   int rounds = 7;
   std::string profile;
+  std::string serve;  // this process is one side of a measurement
 };
 
 Arguments parse(int argc, char** argv) {
@@ -281,6 +294,8 @@ Arguments parse(int argc, char** argv) {
       arguments.rounds = std::max(1, std::stoi(value));
     } else if (key == "--profile" && (value == "epl" || value == "plain")) {
       arguments.profile = value;
+    } else if (key == "--serve" && (value == "epl" || value == "plain")) {
+      arguments.serve = value;
     } else {
       throw std::runtime_error(
           "usage: bench_step [--models mlp,bert_base,gpt,resnet50] "
@@ -313,7 +328,9 @@ int run_all(const Arguments& arguments) {
     if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), workload.name) == chosen.end()) {
       continue;
     }
-    if (arguments.profile.empty()) {
+    if (!arguments.serve.empty()) {
+      serve_side(workload, arguments.serve == "epl" ? epl_stepper : plain_stepper);
+    } else if (arguments.profile.empty()) {
       results.push_back(run(workload, arguments.rounds));
     } else {
       profile(workload, arguments.profile == "epl" ? epl_stepper : plain_stepper);
