@@ -2,8 +2,9 @@
 //
 // Binding comes first: the arena is allocated, and every slot becomes a tensor at its place that
 // stays for all steps. What is left to do for an operator is to call its kernel with arguments made
-// once. Operators run below autograd. An exception leaves the executor usable: the next load starts
-// anew.
+// once. Operators run below autograd, on a thread with a DeviceMemory::Use: that is how the results of
+// operators without an out= kernel come into their slots. An exception leaves the executor usable: the
+// next load starts anew.
 #pragma once
 
 #include <ATen/core/Generator.h>
