@@ -5,7 +5,9 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache          # the build
-  libtorch-dev libopenblas0-openmp      # LibTorch 1.13 and a BLAS that shares OpenMP's threads with it
+  libtorch-dev libgloo-dev              # LibTorch 1.13, and the headers that its c10d includes
+  libopenblas0-openmp                   # a BLAS that shares OpenMP's threads with LibTorch
+  libhwloc-dev                          # which cores there are
   nlohmann-json3-dev libcli11-dev       # JSON and command lines
   libgtest-dev libgmock-dev python3     # the tests
   zlib1g-dev dataset-fashion-mnist      # the quickstart's data

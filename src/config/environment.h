@@ -12,6 +12,22 @@ std::map<std::string, std::string> epl_environment();
 // EPL_DEVICES: the devices of this process; 1 where it is not set.
 int devices_of_process();
 
+// The place of this process in its job, as whoever started it says.
+struct JobPlace {
+  int worker_num = 1;
+  int worker_index = 0;
+  int local_num = 1;        // workers of this job on this machine
+  int local_index = 0;      // this one among them
+  std::string master_host;  // where worker 0 listens; empty where there is one worker
+  int master_port = 0;
+  std::string
+      found_by;  // "epl-launch", "torchrun", "Open MPI", "Slurm"; "" where nobody says anything
+};
+
+// epl-launch's own variables, else those of torchrun, Open MPI's mpirun, Slurm; else one worker.
+// Variables that contradict each other are an Error.
+JobPlace find_job_place();
+
 // A variable of a known category that is no key, or one that is almost the name of a known
 // variable, is a slip of the user's: an Error with the nearest name. EPL_ variables of other names
 // are others'.

@@ -1,0 +1,102 @@
+// Communicator: one member's end of a group that moves tensors.
+//
+// Calls block: they return when this member's tensors may be read and written again. Lane (lane.h)
+// runs them on a thread of its own where they should overlap with something else. All members call
+// the same operations in the same order with tensors of the same types and sizes; a member that
+// does not is an error that names both calls, not a hang. Every wait has the communicator's
+// deadline and looks at the Watch: it throws JobFailed.
+//
+// Tensors are dense and contiguous, of any element type that LibTorch trains with (float, double,
+// half, bfloat16, the integers, bool). Sums are made in the order of ranks, in at least the
+// precision of the element type (half and bfloat16 in float), so that all members get the same
+// bits, in every run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/watch.h"
+
+namespace epl {
+
+enum class ReduceOp : uint8_t { kSum, kMean, kMax, kMin, kProd };
+
+struct CommunicatorOptions {
+  std::string name;  // for messages: "gradients 0"
+  std::chrono::milliseconds deadline{std::chrono::minutes(30)};
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const CommunicatorOptions& options() const = 0;
+
+  // In place. Several tensors count as one, as if they lay end to end.
+  virtual void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) = 0;
+  virtual void broadcast(const std::vector<at::Tensor>& tensors, int root) = 0;
+  // The result is in the root's tensors; those of the others are as they were.
+  virtual void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) = 0;
+
+  // Member i has rows[i] rows (dim 0) of the whole tensor, which lies in the order of ranks. Rows
+  // may differ and may be 0.
+  virtual void reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
+                              const std::vector<int64_t>& rows, ReduceOp op) = 0;
+  virtual void all_gather(const at::Tensor& part, const at::Tensor& whole,
+                          const std::vector<int64_t>& rows) = 0;
+
+  // rows_to[i] rows of `input` go to member i, rows_from[i] rows of `output` come from it.
+  virtual void all_to_all(const at::Tensor& input, const at::Tensor& output,
+                          const std::vector<int64_t>& rows_to,
+                          const std::vector<int64_t>& rows_from) = 0;
+
+  // A receive takes what the member `from` sends with the same tag, in the order of its sends.
+  virtual void send(const at::Tensor& tensor, int to, int tag) = 0;
+  virtual void receive(const at::Tensor& tensor, int from, int tag) = 0;
+
+  virtual void barrier() = 0;
+
+  // The communicator of these members among themselves, ranked as listed. All members of this
+  // communicator call it, with the same list; those that are not in it get null.
+  virtual std::unique_ptr<Communicator> group(const std::vector<int>& ranks) = 0;
+};
+
+// Hands the text of each member to all, in the order of ranks. How the ends of a communicator find
+// each other before there is one.
+using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
+// The threads of one process: all ends at once, one for each thread. They read each other's memory.
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(
+    int size, Watch& watch, const CommunicatorOptions& options);
+
+// The processes of one host. Memory is mapped without a name, so that nothing is left behind
+// however a process ends.
+std::unique_ptr<Communicator> make_shared_memory_communicator(int rank, int size, Watch& watch,
+                                                              const Exchange& exchange,
+                                                              const CommunicatorOptions& options);
+
+// Processes of any hosts, by c10d's ProcessGroupGloo, which listens at the address `interface`, or
+// the one that reaches the others where it is empty.
+std::unique_ptr<Communicator> make_gloo_communicator(int rank, int size, Watch& watch,
+                                                     const Exchange& exchange,
+                                                     const CommunicatorOptions& options,
+                                                     const std::string& interface);
+
+// Members that are near each other (`inner`: same process, same host) and the first ones of all
+// such groups
+// (`outer`: null unless this member has rank 0 in `inner`). Reduced inside, exchanged between,
+// spread inside. ranks[i] are the members of inner group i, in the order of the outer ranks.
+std::unique_ptr<Communicator> make_two_level_communicator(std::unique_ptr<Communicator> inner,
+                                                          std::unique_ptr<Communicator> outer,
+                                                          std::vector<std::vector<int>> ranks,
+                                                          int rank,
+                                                          const CommunicatorOptions& options);
+
+}  // namespace epl

@@ -1,0 +1,49 @@
+#include "comm/watch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace epl {
+
+void note_progress(Progress& progress, int64_t step, const char* instruction, int index) {
+  std::array<uint64_t, 2> letters{};
+  std::memcpy(letters.data(), instruction, std::min<size_t>(std::strlen(instruction), 16));
+  progress.step.store(step, std::memory_order_relaxed);
+  progress.index.store(index, std::memory_order_relaxed);
+  progress.instruction[0].store(letters[0], std::memory_order_relaxed);
+  progress.instruction[1].store(letters[1], std::memory_order_relaxed);
+}
+
+std::string describe_progress(const Progress& progress) {
+  const std::array<uint64_t, 2> letters{progress.instruction[0].load(std::memory_order_relaxed),
+                                        progress.instruction[1].load(std::memory_order_relaxed)};
+  std::array<char, 17> text{};
+  std::memcpy(text.data(), letters.data(), 16);
+  if (text[0] == '\0') return "nothing yet";
+  return concat("step ", progress.step.load(std::memory_order_relaxed), ", ", text.data(), " ",
+                progress.index.load(std::memory_order_relaxed));
+}
+
+void Watch::fail(const JobFailed& cause) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (cause_) return;
+  cause_.emplace(cause);
+  failed_.store(true, std::memory_order_release);
+}
+
+void Watch::check() const {
+  if (!failed()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  throw JobFailed(*cause_);
+}
+
+void Watch::publish_progress_at(Progress* place) {
+  progress_.store(place, std::memory_order_release);
+}
+
+void Watch::keep_progress_private() { publish_progress_at(&own_progress_); }
+
+}  // namespace epl
