@@ -9,18 +9,21 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "config/config_keys.h"
+#include "config/job_variables.h"
 #include "config/spelling.h"
 
 namespace epl {
 namespace {
 
-constexpr const char* kDevices = "EPL_DEVICES";
 constexpr int kSlip = 2;  // so many wrong characters are a slip of the fingers
 
 std::vector<std::string> known_variables() {
   std::vector<std::string> variables;
   for (const ConfigKey& key : config_keys()) variables.push_back(key.variable());
-  variables.push_back(kDevices);
+  for (const char* name : {kDevicesVariable, kWorkerIndexVariable, kWorkerNumVariable,
+                           kMasterVariable, kLocalIndexVariable, kLocalNumVariable}) {
+    variables.push_back(name);
+  }
   return variables;
 }
 
@@ -34,28 +37,37 @@ bool has_known_category(const std::string& variable) {
 
 }  // namespace
 
-std::map<std::string, std::string> epl_environment() {
+std::map<std::string, std::string> process_environment() {
   std::map<std::string, std::string> result;
   for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
     const std::string text = *line;
     const size_t equals = text.find('=');
-    if (text.compare(0, 4, "EPL_") != 0 || equals == std::string::npos) continue;
-    result.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (equals != std::string::npos) {
+      result.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return result;
+}
+
+std::map<std::string, std::string> epl_environment() {
+  std::map<std::string, std::string> result;
+  for (auto& [name, value] : process_environment()) {
+    if (name.compare(0, 4, "EPL_") == 0) result.emplace(name, value);
   }
   return result;
 }
 
 int devices_of_process() {
   const std::map<std::string, std::string> environment = epl_environment();
-  const auto found = environment.find(kDevices);
+  const auto found = environment.find(kDevicesVariable);
   if (found == environment.end()) return 1;
   const std::string& text = found->second;
   int devices = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, devices);
   EPL_CHECK(error == std::errc() && stop == end && devices >= 1,
-            concat(kDevices, " must be an integer of at least 1, not \"", text, "\""),
-            concat(kDevices, "=", text, " (environment)"), "EPL_DEVICES=1");
+            concat(kDevicesVariable, " must be an integer of at least 1, not \"", text, "\""),
+            concat(kDevicesVariable, "=", text, " (environment)"), "EPL_DEVICES=1");
   return devices;
 }
 

@@ -6,6 +6,9 @@
 
 namespace epl {
 
+// The whole environment of the process.
+std::map<std::string, std::string> process_environment();
+
 // All variables whose names begin with EPL_.
 std::map<std::string, std::string> epl_environment();
 
@@ -25,8 +28,13 @@ struct JobPlace {
 };
 
 // epl-launch's own variables, else those of torchrun, Open MPI's mpirun, Slurm; else one worker.
-// Variables that contradict each other are an Error.
+// Variables that are malformed, incomplete or contradict each other are an Error.
+//
+// A Slurm allocation in which the program runs without srun is one worker. Where a launcher leaves
+// the port open (mpirun, Slurm, torchrun when it serves a store at its own port), the port follows
+// from the job's id.
 JobPlace find_job_place();
+JobPlace find_job_place(const std::map<std::string, std::string>& environment);
 
 // A variable of a known category that is no key, or one that is almost the name of a known
 // variable, is a slip of the user's: an Error with the nearest name. EPL_ variables of other names

@@ -1,4 +1,5 @@
-// For tests: EPL's environment variables out of the way, and the text of an epl::Error.
+// For tests: EPL's and launchers' environment variables out of the way, and the text of an
+// epl::Error.
 #pragma once
 
 #include <epl/error.h>
@@ -12,10 +13,22 @@
 
 namespace epl {
 
-// Starts without any EPL_ variable and puts back at the end what was there.
+// EPL's own variables and those by which find_job_place() would see a job around the tests.
+inline std::map<std::string, std::string> variables_of_tests() {
+  std::map<std::string, std::string> result;
+  for (const auto& [name, value] : process_environment()) {
+    for (const char* prefix : {"EPL_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_",
+                               "OMPI_", "PMIX_", "SLURM_"}) {
+      if (name.rfind(prefix, 0) == 0) result.emplace(name, value);
+    }
+  }
+  return result;
+}
+
+// Starts without any of these variables and puts back at the end what was there.
 class EnvironmentFixture : public testing::Test {
  protected:
-  EnvironmentFixture() : before_(epl_environment()) { clear(); }
+  EnvironmentFixture() : before_(variables_of_tests()) { clear(); }
   ~EnvironmentFixture() override {
     clear();
     for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
@@ -25,7 +38,7 @@ class EnvironmentFixture : public testing::Test {
     setenv(name.c_str(), value.c_str(), 1);
   }
   static void clear() {
-    for (const auto& [name, value] : epl_environment()) unsetenv(name.c_str());
+    for (const auto& [name, value] : variables_of_tests()) unsetenv(name.c_str());
   }
 
  private:
