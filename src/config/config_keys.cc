@@ -18,9 +18,8 @@ Domain word(std::vector<std::string> words) { return {Domain::Type::kWord, 0, st
 Domain device_list() { return {Domain::Type::kDeviceList, 0, {}}; }
 Domain loss_scale() { return {Domain::Type::kLossScale, 1, {}}; }
 
-// What they mean: docs/configuration.md. The keys of communication.*,
-// cluster.device_place_prefer_intra_node and pipeline.strategy that are available on one device
-// have nothing to act on there: nothing is sent, placed or scheduled.
+// What they mean: docs/configuration.md. cluster.device_place_prefer_intra_node and pipeline.strategy
+// have nothing to act on yet: nothing is placed or scheduled. On one device nothing is sent either.
 std::vector<ConfigKey> make_config_keys() {
   return {
       // clang-format off
@@ -44,16 +43,19 @@ std::vector<ConfigKey> make_config_keys() {
     {"optimizer.num_apply_group",              integer(1),                         1,       kYes},
 
     {"cluster.device_place_prefer_intra_node", boolean(),                          true,    kYes},
-    {"cluster.run_visible_devices",            device_list(),                      "",      kNo},
+    {"cluster.run_visible_devices",            device_list(),                      "",      kYes},
     {"cluster.colocate_split_and_replicate",   boolean(),                          false,   kYes},
+    {"cluster.join_seconds",                   integer(1),                         60,      kYes},
 
     {"communication.num_communicators",        integer(1),                         2,       kYes},
     {"communication.sparse_as_dense",          boolean(),                          false,   kYes},
     {"communication.max_splits",               integer(1),                         5,       kYes},
-    {"communication.fp16",                     boolean(),                          false,   kNo},
+    {"communication.fp16",                     boolean(),                          false,   kYes},
     {"communication.fp16_scale",               integer(1),                         128,     kYes},
     {"communication.clip_after_allreduce",     boolean(),                          false,   kYes},
     {"communication.gradients_reduce_method",  word({"mean", "sum"}),              "mean",  kYes},
+    {"communication.silence_seconds",          integer(1),                         5,       kYes},
+    {"communication.wait_seconds",             integer(1),                         1800,    kYes},
 
     {"io.slicing",                             boolean(),                          false,   kNo},
     {"io.unbalanced_io_slicing",               boolean(),                          false,   kNo},

@@ -4,10 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/text.h"
-#include "config/checks.h"
-#include "config/environment.h"
-#include "config/scopes.h"
+#include "config/env_state.h"
 
 namespace epl {
 namespace {
@@ -18,15 +15,6 @@ std::optional<Env>& the_env() {
   return env;
 }
 
-Cluster find_cluster() {
-  Cluster cluster;
-  cluster.total_gpu_num = devices_of_process();
-  EPL_CHECK(cluster.total_gpu_num == 1,
-            concat(cluster.total_gpu_num, " devices: more than one device is not available yet"),
-            concat("EPL_DEVICES=", cluster.total_gpu_num, " (environment)"), "EPL_DEVICES=1");
-  return cluster;
-}
-
 }  // namespace
 
 const Env& Env::get(SourceLocation where) {
@@ -35,12 +23,6 @@ const Env& Env::get(SourceLocation where) {
   return *the_env();
 }
 
-void init(const Config& config, SourceLocation where) {
-  check_no_scope_stands(where);
-  check_available(config);
-  Env env{find_cluster(), config};
-  reset_annotations();
-  the_env() = std::move(env);
-}
+void replace_env(Env env) { the_env() = std::move(env); }
 
 }  // namespace epl

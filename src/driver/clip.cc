@@ -47,4 +47,15 @@ double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOpt
   return norm;
 }
 
+double clip_scaled_gradients(const std::vector<at::Tensor>& gradients, TrainerOptions options,
+                             double scale) {
+  options.clip_grad_norm /= scale;
+  options.clip_grad_value /= scale;
+  return clip_gradients(gradients, options) * scale;
+}
+
+bool clips(const TrainerOptions& options) {
+  return options.clip_grad_norm > 0 || options.clip_grad_value > 0;
+}
+
 }  // namespace epl

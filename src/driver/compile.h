@@ -8,14 +8,21 @@
 
 namespace epl {
 
+struct CompileOptions {
+  c10::Device device = c10::kCPU;
+  int replicas = 1;
+  int slices = 1;
+  bool clips_locally = false;  // gradients are clipped before they are reduced
+};
+
 // THE list of passes, in order.
-PassList standard_passes();
+PassList standard_passes(const Config& config, const CompileOptions& options);
 
 struct CompiledStep {
   Graph graph;  // after all passes
   Plan plan;
 };
 
-CompiledStep compile(Graph graph, const Config& config, c10::Device device);
+CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options);
 
 }  // namespace epl

@@ -14,62 +14,107 @@ void check_defined(const Batch& batch) {
   }
 }
 
-void check_rows(const Batch& batch, int64_t parts, const Config& config) {
+std::string asked_by(const Shares& shares, const Config& config) {
+  if (shares.devices() == 1) return config.asked_by(kKey);
+  return shares.micro_batches == 1
+             ? shares.asked_by
+             : concat(config.asked_by(kKey), "\n            ", shares.asked_by);
+}
+
+// "4 micro batches", "2 devices", "4 micro batches on each of 2 devices"
+std::string describe_parts(const Shares& shares) {
+  const std::string devices = concat(shares.devices(), " devices");
+  const std::string micro_batches = concat(shares.micro_batches, " micro batches");
+  if (shares.devices() == 1) return micro_batches;
+  return shares.micro_batches == 1 ? devices : concat(micro_batches, " on each of ", devices);
+}
+
+void check_rows(const Batch& batch, const std::string& what, int64_t parts, const std::string& into,
+                const std::string& asked_by) {
   for (size_t i = 0; i < batch.size(); ++i) {
     EPL_CHECK(batch[i].dim() > 0,
-              concat("cannot cut tensor ", i, " of the batch, a single number, into ", parts,
-                     " micro batches"),
-              config.asked_by(kKey), "one number a row, or epl::Trainer::step(source)");
+              concat("cannot cut tensor ", i, " of the ", what, ", a single number, into ", into),
+              asked_by, "one number a row, or epl::Trainer::step(source)");
     EPL_CHECK(batch[i].size(0) == batch[0].size(0),
-              concat("cannot cut a batch whose tensors differ in rows: tensor 0 has ",
+              concat("cannot cut a ", what, " whose tensors differ in rows: tensor 0 has ",
                      batch[0].size(0), ", tensor ", i, " has ", batch[i].size(0)),
-              config.asked_by(kKey),
-              "rows in dim 0 of every tensor, or epl::Trainer::step(source)");
+              asked_by, "rows in dim 0 of every tensor, or epl::Trainer::step(source)");
     EPL_CHECK(batch[i].size(0) % parts == 0,
-              concat("cannot cut a batch of ", batch[i].size(0), " rows evenly into ", parts,
-                     " micro batches"),
-              config.asked_by(kKey),
+              concat("cannot cut a ", what, " of ", batch[i].size(0), " rows evenly into ", into),
+              asked_by,
               concat("a batch size that ", parts, " divides, such as ",
                      (batch[i].size(0) / parts + 1) * parts));
   }
 }
 
-}  // namespace
-
-std::vector<Batch> cut_into_micro_batches(const Batch& batch, const Config& config) {
-  check_defined(batch);
-  const int64_t parts = config.get<int64_t>(kKey);
-  if (parts == 1) return {batch};
-  check_rows(batch, parts, config);
-  std::vector<Batch> micro_batches(static_cast<size_t>(parts));
+Batch part_of(const Batch& batch, int64_t part, int64_t parts) {
+  if (parts == 1) return batch;
+  Batch result;
   for (const auto& tensor : batch) {
     const int64_t rows = tensor.size(0) / parts;
-    for (int64_t i = 0; i < parts; ++i) {
-      micro_batches[static_cast<size_t>(i)].push_back(tensor.narrow(0, i * rows, rows));
-    }
+    result.push_back(tensor.narrow(0, part * rows, rows));
   }
-  return micro_batches;
+  return result;
 }
 
-std::vector<Batch> draw_micro_batches(const BatchSource& source, const Config& config) {
-  std::vector<Batch> micro_batches;
-  for (int64_t i = 0; i < config.get<int64_t>(kKey); ++i) {
-    micro_batches.push_back(source());
-    const Batch& first = micro_batches.front();
-    const Batch& now = micro_batches.back();
-    check_defined(now);
-    EPL_CHECK(now.size() == first.size(),
-              concat("micro batch ", i, " has ", now.size(), " tensors, micro batch 0 has ",
-                     first.size()),
-              config.asked_by(kKey));
-    for (size_t j = 0; j < now.size(); ++j) {
-      EPL_CHECK(now[j].sizes() == first[j].sizes() && now[j].dtype() == first[j].dtype(),
-                concat("tensor ", j, " of micro batch ", i, " is ", now[j].dtype(), now[j].sizes(),
-                       ", that of micro batch 0 is ", first[j].dtype(), first[j].sizes()),
-                config.asked_by(kKey), "micro batches of one shape within a step");
+void check_same_shapes(const Batch& first, const Batch& now, int number, const Config& config) {
+  EPL_CHECK(now.size() == first.size(),
+            concat("micro batch ", number, " has ", now.size(), " tensors, micro batch 0 has ",
+                   first.size()),
+            config.asked_by(kKey));
+  for (size_t j = 0; j < now.size(); ++j) {
+    EPL_CHECK(
+        now[j].sizes() == first[j].sizes() && now[j].dtype() == first[j].dtype(),
+        concat("tensor ", j, " of micro batch ", number, " is ", now[j].dtype(), now[j].sizes(),
+               ", that of micro batch 0 is ", first[j].dtype(), first[j].sizes()),
+        config.asked_by(kKey), "micro batches of one shape within a step");
+  }
+}
+
+}  // namespace
+
+DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
+                                     const Config& config) {
+  check_defined(batch);
+  const int64_t parts = int64_t{shares.devices()} * shares.micro_batches;
+  if (parts > 1) {
+    check_rows(batch, "batch", parts, describe_parts(shares), asked_by(shares, config));
+  }
+  DeviceBatches result(static_cast<size_t>(shares.devices()));
+  int64_t part = 0;
+  for (int replica = 0; replica < shares.replicas; ++replica) {
+    for (int i = 0; i < shares.micro_batches; ++i) {
+      for (int slice = 0; slice < shares.slices; ++slice) {
+        result[static_cast<size_t>(replica * shares.slices + slice)].push_back(
+            part_of(batch, part++, parts));
+      }
     }
   }
-  return micro_batches;
+  return result;
+}
+
+DeviceBatches draw_micro_batches(const BatchSource& source, const Shares& shares,
+                                 const Config& config) {
+  DeviceBatches result(static_cast<size_t>(shares.devices()));
+  Batch first;
+  for (int replica = 0; replica < shares.replicas; ++replica) {
+    for (int i = 0; i < shares.micro_batches; ++i) {
+      const Batch drawn = source();
+      check_defined(drawn);
+      const int number = replica * shares.micro_batches + i;
+      if (number == 0) first = drawn;
+      check_same_shapes(first, drawn, number, config);
+      if (shares.slices > 1) {
+        check_rows(drawn, "micro batch", shares.slices, concat(shares.slices, " devices"),
+                   shares.asked_by);
+      }
+      for (int slice = 0; slice < shares.slices; ++slice) {
+        result[static_cast<size_t>(replica * shares.slices + slice)].push_back(
+            part_of(drawn, slice, shares.slices));
+      }
+    }
+  }
+  return result;
 }
 
 }  // namespace epl

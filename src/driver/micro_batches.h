@@ -1,17 +1,35 @@
-// A batch cut into micro batches, and what is said where it cannot be.
+// The rows of this worker for one step, cut over its devices and micro batches.
+//
+// Rows lie in the order: replica, micro batch, slice. A replica of one device has one slice.
 #pragma once
 
+#include <epl/cluster.h>
 #include <epl/config.h>
-#include <epl/trainer.h>
+#include <epl/step.h>
 
 #include <vector>
 
 namespace epl {
 
-// Cuts every tensor evenly along dim 0 into pipeline.num_micro_batch parts (views, no copies).
-std::vector<Batch> cut_into_micro_batches(const Batch& batch, const Config& config);
+// How a step's rows are shared out on this worker.
+struct Shares {
+  int replicas = 1;       // of this worker; a part of one where it spans several workers
+  int slices = 1;         // devices of this worker that share one micro batch
+  int micro_batches = 1;  // of each replica
+  std::string asked_by;   // who wants several devices; empty where there is one
 
-// Calls the source once a micro batch; all must have the shapes of the first.
-std::vector<Batch> draw_micro_batches(const BatchSource& source, const Config& config);
+  int devices() const { return replicas * slices; }
+};
+
+// For each device its micro batches.
+using DeviceBatches = std::vector<std::vector<Batch>>;
+
+// Sizes that do not divide are an Error with the numbers in it.
+DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
+                                     const Config& config);
+
+// The source is called once a micro batch of each replica.
+DeviceBatches draw_micro_batches(const BatchSource& source, const Shares& shares,
+                                 const Config& config);
 
 }  // namespace epl

@@ -41,4 +41,10 @@ void StateSnapshot::restore() const {
   for (const auto& [generator, state] : generators_) at::Generator(generator).set_state(state);
 }
 
+std::vector<at::Tensor> StateSnapshot::tensors() const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [tensor, contents] : contents_) tensors.push_back(tensor);
+  return tensors;
+}
+
 }  // namespace epl

@@ -16,6 +16,9 @@ class StateSnapshot {
   explicit StateSnapshot(const CompiledStep& step);
   void restore() const;
 
+  // The tensors themselves, as they are now.
+  std::vector<at::Tensor> tensors() const;
+
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> contents_;
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;

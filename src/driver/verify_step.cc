@@ -1,5 +1,7 @@
 #include "driver/verify_step.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <cmath>
 #include <sstream>
 
@@ -70,22 +72,90 @@ Batch copies(const Batch& batch) {
   return result;
 }
 
-void train_plainly(const Model& model, const StepFunction& step,
-                   const std::vector<Batch>& micro_batches, double seed,
-                   const TrainerOptions& options, PlainStep& result) {
-  for (const auto& [name, tensor] : model.parameters()) tensor.mutable_grad() = at::Tensor();
-  for (const auto& batch : micro_batches) {
-    const at::Tensor loss = step(copies(batch)).loss;
-    result.loss += loss.item<double>() / static_cast<double>(micro_batches.size());
-    loss.backward(at::full_like(loss, seed));
-  }
+std::vector<at::Tensor> gradients_of(const Model& model) {
   std::vector<at::Tensor> gradients;
   for (const auto& [name, tensor] : model.parameters()) {
     if (tensor.grad().defined()) gradients.push_back(tensor.grad());
   }
-  {
+  return gradients;
+}
+
+// Gradients and state of the devices so far.
+class Sum {
+ public:
+  explicit Sum(const Model& model) : model_(model) {}
+
+  void add(const StateSnapshot& state) {
     const torch::NoGradGuard no_grad;
-    clip_gradients(gradients, options);
+    const auto& parameters = model_.parameters();
+    gradients_.resize(parameters.size());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor now = parameters[i].second.grad();
+      if (!now.defined()) continue;
+      gradients_[i] = gradients_[i].defined() ? gradients_[i] + now : now;
+      parameters[i].second.mutable_grad() = at::Tensor();
+    }
+    const auto tensors = state.tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (states_.size() <= i) states_.push_back(at::zeros_like(tensors[i]));
+      states_[i] += tensors[i];
+    }
+  }
+
+  // Leaves the sums of all workers as the gradients, and the mean of the state.
+  void finish(const PlainRequest& request, const StateSnapshot& state) {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      if (!gradients_[i].defined()) continue;
+      if (request.workers != nullptr) {
+        gradients_[i] = dense(gradients_[i]).contiguous().clone();
+        request.workers->all_reduce({gradients_[i]}, ReduceOp::kSum);
+      }
+      model_.parameters()[i].second.mutable_grad() = gradients_[i];
+    }
+    const auto tensors = state.tensors();
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (!states_[i].is_floating_point() || request.devices == 1) continue;
+      if (request.workers != nullptr) request.workers->all_reduce({states_[i]}, ReduceOp::kSum);
+      at::Tensor(tensors[i]).copy_(states_[i].div_(request.devices));
+    }
+  }
+
+ private:
+  static at::Tensor dense(const at::Tensor& tensor) {
+    return tensor.layout() == c10::kStrided ? tensor : tensor.to_dense();
+  }
+
+  const Model& model_;
+  std::vector<at::Tensor> gradients_;
+  std::vector<at::Tensor> states_;
+};
+
+void train_plainly(const Model& model, const StepFunction& step, const PlainRequest& request,
+                   const StateSnapshot& state, PlainStep& result) {
+  for (const auto& [name, tensor] : model.parameters()) tensor.mutable_grad() = at::Tensor();
+  Sum sum(model);
+  const size_t devices = request.batches.size();
+  for (size_t device = 0; device < devices; ++device) {
+    if (device > 0) state.restore();
+    const at::Tensor random = request.random_state(static_cast<int>(device));
+    if (random.defined()) at::Generator(at::detail::getDefaultCPUGenerator()).set_state(random);
+    for (const auto& batch : request.batches[device]) {
+      const at::Tensor loss = step(copies(batch)).loss;
+      result.loss +=
+          loss.item<double>() / static_cast<double>(request.batches[device].size() * devices);
+      loss.backward(at::full_like(loss, request.seed));
+    }
+    if (request.clips_locally) {
+      const torch::NoGradGuard no_grad;
+      clip_scaled_gradients(gradients_of(model), request.options, request.local_scale);
+    }
+    sum.add(state);
+  }
+  sum.finish(request, state);
+  if (!request.clips_locally) {
+    const torch::NoGradGuard no_grad;
+    clip_gradients(gradients_of(model), request.options);
   }
   for (const auto& optimizer : model.optimizers()) optimizer.get().step();
 }
@@ -121,9 +191,8 @@ at::Tensor dense(const at::Tensor& tensor) {
 
 }  // namespace
 
-PlainStep run_plain_step(const Model& model, const StepFunction& step,
-                         const std::vector<Batch>& micro_batches, double seed,
-                         const TrainerOptions& options, const StateSnapshot& state) {
+PlainStep run_plain_step(const Model& model, const StepFunction& step, const PlainRequest& request,
+                         const StateSnapshot& state) {
   Snapshot before(model);
   struct Restore {  // also where the user's code throws
     Snapshot& snapshot;
@@ -134,7 +203,7 @@ PlainStep run_plain_step(const Model& model, const StepFunction& step,
     }
   } restore{before, state};
   PlainStep result;
-  train_plainly(model, step, micro_batches, seed, options, result);
+  train_plainly(model, step, request, state, result);
   for (const auto& [name, tensor] : all_tensors(model)) {
     result.tensors[name] = tensor.detach().clone();
   }

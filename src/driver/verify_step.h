@@ -4,10 +4,13 @@
 #include <epl/config.h>
 #include <epl/trainer.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
+#include "driver/micro_batches.h"
 #include "driver/model.h"
 #include "driver/state_snapshot.h"
 
@@ -17,14 +20,27 @@ namespace epl {
 // buffers, optimizer state, gradients, and what `state` holds. An optimizer of the user's own is
 // set back only if it can be saved and loaded.
 struct PlainStep {
-  double loss = 0;
+  double loss = 0;                              // of this worker's rows
   std::map<std::string, at::Tensor> tensors;    // parameters and state after the update
   std::map<std::string, at::Tensor> gradients;  // after clipping
 };
 
-PlainStep run_plain_step(const Model& model, const StepFunction& step,
-                         const std::vector<Batch>& micro_batches, double seed,
-                         const TrainerOptions& options, const StateSnapshot& state);
+// How the plain program stands in for several devices: it computes what each of this worker's
+// would, one after the other, from the same state and with the device's random numbers, and adds up
+// the gradients.
+struct PlainRequest {
+  const DeviceBatches& batches;
+  double seed = 1;
+  TrainerOptions options;
+  bool clips_locally = false;
+  double local_scale = 1;  // a device's gradient times this is the one that is clipped locally
+  std::function<at::Tensor(int device)> random_state;  // undefined: the program's own
+  int devices = 1;                                     // of the whole job
+  Communicator* workers = nullptr;
+};
+
+PlainStep run_plain_step(const Model& model, const StepFunction& step, const PlainRequest& request,
+                         const StateSnapshot& state);
 
 // Compares with what EPL gave. Returns a line for the log that names the worst parameter and
 // gradient; throws epl::Error where one is further off than debug.verify_tolerance.

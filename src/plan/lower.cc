@@ -1,6 +1,7 @@
 #include "plan/lower.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/check.h"
@@ -74,6 +75,78 @@ void add_kept_gradients(const Graph& graph, Plan& plan) {
   }
 }
 
+std::vector<int64_t> gradient_bytes(const Plan& plan, const std::vector<int>& order) {
+  std::vector<int64_t> bytes;
+  for (int i : order) {
+    const SlotId slot = plan.gradients[static_cast<size_t>(i)].slot;
+    bytes.push_back(tensor_bytes(plan.slots[static_cast<size_t>(slot)].type));
+  }
+  return bytes;
+}
+
+// The gradients in the order of `order`, in at most so many groups of about equal bytes.
+std::vector<std::vector<int>> grouped(const Plan& plan, const std::vector<int>& order, int groups) {
+  auto result = cut_into_groups(gradient_bytes(plan, order), groups);
+  for (auto& group : result) {
+    for (int& i : group) i = order[static_cast<size_t>(i)];
+  }
+  return result;
+}
+
+// After how many calls of the segment each gradient has got its last write.
+std::vector<int> ready_after(const Plan& plan, const Segment& segment) {
+  std::map<int, std::vector<size_t>> by_buffer;
+  std::map<SlotId, std::vector<size_t>> by_slot;
+  for (size_t i = 0; i < plan.gradients.size(); ++i) {
+    const SlotId id = plan.gradients[i].slot;
+    const Slot& slot = plan.slots[static_cast<size_t>(id)];
+    by_slot[id].push_back(i);
+    if (slot.where == Slot::Where::kArena) by_buffer[slot.index].push_back(i);
+  }
+  std::vector<int> ready(plan.gradients.size(), 0);
+  for (size_t at = 0; at < segment.calls.size(); ++at) {
+    for_each_result(segment.calls[at], [&](SlotId id) {
+      const Slot& slot = plan.slots[static_cast<size_t>(id)];
+      const auto& written = slot.where == Slot::Where::kArena ? by_buffer[slot.index] : by_slot[id];
+      for (size_t i : written) ready[i] = static_cast<int>(at) + 1;
+    });
+  }
+  return ready;
+}
+
+// The last micro batch runs in pieces: after each one group of gradients is ready and sets out
+// while the next piece computes. Where a guard may send the step back to its start nothing sets out
+// before its end.
+void add_last_run(Plan& plan, Instruction run, const LowerOptions& options, Program& program) {
+  const std::vector<int> ready = ready_after(plan, plan.segments[static_cast<size_t>(run.segment)]);
+  std::vector<int> order(plan.gradients.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return ready[static_cast<size_t>(a)] < ready[static_cast<size_t>(b)];
+  });
+  std::vector<Instruction> waiting;
+  for (auto& group : grouped(plan, order, options.most_reductions)) {
+    const int end = ready[static_cast<size_t>(group.back())];
+    if (plan.reduces_early && end > run.first_call) {
+      run.end_call = end;
+      program.instructions.push_back(run);
+      run.first_call = end;
+    }
+    Instruction reduce;
+    reduce.kind = Instruction::Kind::kReduce;
+    reduce.gradients = std::move(group);
+    reduce.group = static_cast<int>(waiting.size());
+    waiting.push_back(reduce);
+    if (plan.reduces_early) program.instructions.push_back(std::move(reduce));
+  }
+  const auto calls = static_cast<int>(plan.segments[static_cast<size_t>(run.segment)].calls.size());
+  run.end_call = Instruction::kToTheEnd;
+  if (run.first_call < calls || run.first_call == 0) program.instructions.push_back(run);
+  if (!plan.reduces_early) {
+    program.instructions.insert(program.instructions.end(), waiting.begin(), waiting.end());
+  }
+}
+
 void add_program(Plan& plan, const LowerOptions& options) {
   Program program;
   for (int i = 0; i < options.micro_batches; ++i) {
@@ -84,13 +157,15 @@ void add_program(Plan& plan, const LowerOptions& options) {
     Instruction run;
     run.micro_batch = i;
     run.segment = i == 0 ? 0 : 1;
-    program.instructions.push_back(run);
+    if (i + 1 == options.micro_batches && options.replicas * options.slices > 1) {
+      add_last_run(plan, run, options, program);
+    } else {
+      program.instructions.push_back(run);
+    }
   }
-  std::vector<int64_t> bytes;
-  for (const auto& gradient : plan.gradients) {
-    bytes.push_back(tensor_bytes(plan.slots[static_cast<size_t>(gradient.slot)].type));
-  }
-  for (auto& group : cut_into_groups(bytes, options.apply_groups)) {
+  std::vector<int> order(plan.gradients.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (auto& group : grouped(plan, order, options.apply_groups)) {
     Instruction update;
     update.kind = Instruction::Kind::kUpdate;
     update.gradients = std::move(group);
@@ -119,6 +194,8 @@ std::vector<std::vector<int>> cut_into_groups(const std::vector<int64_t>& bytes,
 Plan lower(const Graph& graph, const LowerOptions& options) {
   Plan plan;
   plan.micro_batches = options.micro_batches;
+  plan.replicas = options.replicas;
+  plan.slices = options.slices;
   add_leaves(graph, plan);
   const bool accumulates = options.micro_batches > 1;
   if (accumulates) add_kept_gradients(graph, plan);
@@ -138,6 +215,8 @@ Plan lower(const Graph& graph, const LowerOptions& options) {
     }
   }
   plan.arena_bytes = fixed + largest;
+  // A guard may send the step back to its start.
+  plan.reduces_early = options.reduces_early && !plan.has_guards;
   add_program(plan, options);
   verify_plan(plan);
   return plan;

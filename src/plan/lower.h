@@ -5,7 +5,8 @@
 // operator writes straight into its slot where LibTorch has an out= kernel for it.
 //
 // With several micro batches the gradients of the first are kept in buffers of their own and those
-// of the others are added as soon as they are made.
+// of the others are added as soon as they are made. With several devices the gradients are reduced
+// in groups, each of which starts where the last micro batch has made the last of its gradients.
 #pragma once
 
 #include "ir/graph.h"
@@ -16,6 +17,10 @@ namespace epl {
 struct LowerOptions {
   int micro_batches = 1;
   int apply_groups = 1;  // the update runs in so many groups, one after another
+  int replicas = 1;
+  int slices = 1;           // devices of one replica
+  int most_reductions = 1;  // groups into which gradients are fused on their way
+  bool reduces_early = true;  // not where local gradients are clipped before they set out
   c10::DispatchKey backend = c10::DispatchKey::CPU;
 };
 

@@ -170,8 +170,8 @@ void SegmentBuilder::find_last_uses() {
   }
 }
 
-// Whether the node may write `result` over `input`: nobody reads the input after it, and the node reads
-// nothing else of that memory.
+// Whether the node may write `result` over `input`: nobody reads the input after it, and the node
+// reads nothing else of that memory.
 bool SegmentBuilder::can_lie_on(const Node& node, ValueId input, ValueId result) const {
   const ValueId root = graph_.value(input).storage;
   const TensorType& place = graph_.value(result).type;
@@ -188,8 +188,8 @@ bool SegmentBuilder::can_lie_on(const Node& node, ValueId input, ValueId result)
   return same;
 }
 
-// Element by element, a result may lie where an argument lay that dies here: half the memory traffic,
-// and one buffer less.
+// Element by element, a result may lie where an argument lay that dies here: half the memory
+// traffic, and one buffer less.
 bool SegmentBuilder::share_place(const Node& node, Call& call) {
   if (!is_pointwise(node.op) || node.results.size() != 1 || node.results[0].values.size() != 1) {
     return false;

@@ -60,15 +60,15 @@ class SegmentBuilder {
 
   Segment segment_;
   std::map<ValueId, SlotId> slots_;
-  std::map<ValueId, int> buffers_;         // by root
-  std::map<ValueId, int64_t> extents_;     // by root
-  std::set<ValueId> dynamic_;              // values made by operators
-  std::set<ValueId> to_the_end_;           // roots that live until the segment ends
-  std::map<ValueId, size_t> gradient_of_;  // value -> index of gradient
-  std::map<ValueId, size_t> kept_root_;    // kFirst: root -> index of gradient
-  std::map<int, Lifetime> lifetimes_;      // by buffer
+  std::map<ValueId, int> buffers_;            // by root
+  std::map<ValueId, int64_t> extents_;        // by root
+  std::set<ValueId> dynamic_;                 // values made by operators
+  std::set<ValueId> to_the_end_;              // roots that live until the segment ends
+  std::map<ValueId, size_t> gradient_of_;     // value -> index of gradient
+  std::map<ValueId, size_t> kept_root_;       // kFirst: root -> index of gradient
+  std::map<int, Lifetime> lifetimes_;         // by buffer
   std::map<ValueId, const Node*> last_node_;  // by root: the last that reads or writes it
-  std::map<SlotId, size_t> last_use_;      // of slots made by operators
+  std::map<SlotId, size_t> last_use_;         // of slots made by operators
 };
 
 }  // namespace epl

@@ -3,7 +3,8 @@
 //   slots      where each tensor lies: in the device's arena at a fixed place, in a tensor of the
 //              user's, or wherever the operator makes it (sparse tensors)
 //   segments   lists of operator calls that run in one go
-//   programs   instructions: load a micro batch, run a segment, update parameters
+//   programs   instructions: load a micro batch, run a segment, reduce gradients over the replicas,
+//              update parameters. Devices that do the same work share a program.
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
 // live at the same time, stay where they are across steps, and need no allocation. A Plan is const
@@ -14,6 +15,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,12 +84,22 @@ struct Segment {
 };
 
 struct Instruction {
-  enum class Kind : uint8_t { kLoad, kRun, kUpdate };
+  enum class Kind : uint8_t {
+    kLoad,
+    kRun,
+    kReduce,  // starts the sum of a group of gradients over all replicas; the update waits for it
+    kUpdate,
+  };
 
   Kind kind = Kind::kRun;
   int micro_batch = 0;         // kLoad, kRun
   int segment = 0;             // kRun
-  std::vector<int> gradients;  // kUpdate: indices into Plan::gradients
+  std::vector<int> gradients;  // kReduce, kUpdate: indices into Plan::gradients
+  int first_call = 0;          // kRun: the calls [first_call, end_call) of the segment
+  int end_call = kToTheEnd;
+  int group = 0;  // kReduce: its number in the order of their starts
+
+  static constexpr int kToTheEnd = std::numeric_limits<int>::max();
 };
 
 struct Program {
@@ -123,6 +135,9 @@ struct Plan {
   bool has_guards = false;  // a run may end in GuardFailed: a value or shape is not as recorded
   int64_t arena_bytes = 0;
   int micro_batches = 1;
+  int replicas = 1;  // model replicas in the whole cluster; each runs programs[0]
+  int slices = 1;    // devices of one replica: each takes one part of its micro batch
+  bool reduces_early = true;  // groups set out as the program reaches them; else after the last run
 };
 
 // Calls visit(SlotId) for each slot that the call reads (operands) or makes (results).

@@ -1,5 +1,6 @@
 #include "program/text.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <set>
 #include <sstream>
@@ -86,31 +87,53 @@ std::string print_view(const Plan& plan, SlotId id) {
   return text;
 }
 
+std::string print_gradients(const Plan& plan, const std::vector<int>& gradients) {
+  int64_t bytes = 0;
+  for (int i : gradients) {
+    const SlotId id = plan.gradients[static_cast<size_t>(i)].slot;
+    const TensorType& type = plan.slots[static_cast<size_t>(id)].type;
+    bytes += type.numel() * type.item_bytes();
+  }
+  return human_bytes(bytes);
+}
+
+std::string print_calls(const Plan& plan, const Instruction& run) {
+  if (run.first_call == 0 && run.end_call == Instruction::kToTheEnd) return "";
+  const auto calls = static_cast<int>(plan.segments[static_cast<size_t>(run.segment)].calls.size());
+  return concat("  calls ", run.first_call, " to ", std::min(run.end_call, calls) - 1);
+}
+
 std::string print_instruction(const Plan& plan, const Instruction& instruction) {
+  const std::string bytes = print_gradients(plan, instruction.gradients);
   switch (instruction.kind) {
     case Instruction::Kind::kLoad:
       return concat("load    micro batch ", instruction.micro_batch);
     case Instruction::Kind::kRun:
       return concat("run     ", plan.segments[static_cast<size_t>(instruction.segment)].name,
-                    "  micro batch ", instruction.micro_batch);
+                    "  micro batch ", instruction.micro_batch, print_calls(plan, instruction));
+    case Instruction::Kind::kReduce:
+      return concat("reduce  group ", instruction.group, ": ", instruction.gradients.size(),
+                    " gradients  ", bytes);
     case Instruction::Kind::kUpdate:
       break;
   }
-  int64_t bytes = 0;
-  for (int i : instruction.gradients) {
-    const SlotId id = plan.gradients[static_cast<size_t>(i)].slot;
-    const TensorType& type = plan.slots[static_cast<size_t>(id)].type;
-    bytes += type.numel() * type.item_bytes();
-  }
-  return concat("update  ", instruction.gradients.size(), " parameters  ", human_bytes(bytes));
+  return concat("update  ", instruction.gradients.size(), " parameters  ", bytes);
+}
+
+// Nothing where there is one device.
+std::string print_devices(const Plan& plan) {
+  if (plan.replicas * plan.slices == 1) return "";
+  std::string text = concat(", ", plan.replicas, plan.replicas == 1 ? " replica" : " replicas");
+  if (plan.slices > 1) text += concat(" of ", plan.slices, " devices");
+  return text;
 }
 
 }  // namespace
 
 std::string print_plan(const Plan& plan) {
   std::ostringstream out;
-  out << "plan: " << plan.programs.size() << " program, " << plan.micro_batches
-      << " micro batches, arena " << human_bytes(plan.arena_bytes) << "\n";
+  out << "plan: " << plan.programs.size() << " program, " << plan.micro_batches << " micro batches"
+      << print_devices(plan) << ", arena " << human_bytes(plan.arena_bytes) << "\n";
   for (size_t i = 0; i < plan.programs.size(); ++i) {
     out << "program " << i << "\n";
     const auto& instructions = plan.programs[i].instructions;

@@ -1,5 +1,6 @@
 #include "program/verify.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -31,7 +32,9 @@ class Verifier {
   void verify_program(const Program& program) {
     std::set<int> loaded;
     std::set<int> ran;
+    std::set<int> reduced;
     std::set<int> updated;
+    next_call_ = 0;
     for (const auto& instruction : program.instructions) {
       switch (instruction.kind) {
         case Instruction::Kind::kLoad:
@@ -41,12 +44,21 @@ class Verifier {
         case Instruction::Kind::kRun:
           EPL_ASSERT(loaded.count(instruction.micro_batch) != 0,
                      concat("micro batch ", instruction.micro_batch, " runs before it is loaded"));
-          EPL_ASSERT(ran.insert(instruction.micro_batch).second,
+          EPL_ASSERT(instruction.first_call != 0 || ran.insert(instruction.micro_batch).second,
                      concat("micro batch ", instruction.micro_batch, " runs twice"));
-          run_segment(instruction.segment);
+          run_segment(instruction);
+          break;
+        case Instruction::Kind::kReduce:
+          for (int i : instruction.gradients) {
+            EPL_ASSERT(reduced.insert(i).second, concat("gradient ", i, " is reduced twice"));
+            EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches,
+                       concat("gradient ", i, " is reduced before the last micro batch"));
+            read(plan_.gradients.at(static_cast<size_t>(i)).slot, "reduce");
+            sent_.insert(plan_.gradients[static_cast<size_t>(i)].slot);
+          }
           break;
         case Instruction::Kind::kUpdate:
-          EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches,
+          EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches && next_call_ == 0,
                      "an update comes before the last micro batch");
           for (int i : instruction.gradients) {
             EPL_ASSERT(updated.insert(i).second, concat("gradient ", i, " is updated twice"));
@@ -56,6 +68,8 @@ class Verifier {
       }
     }
     EPL_ASSERT(updated.size() == plan_.gradients.size(), "a gradient is never updated");
+    EPL_ASSERT(plan_.replicas * plan_.slices == 1 || reduced.size() == plan_.gradients.size(),
+               "a gradient is never reduced");
   }
 
   void load_leaves() {
@@ -64,9 +78,16 @@ class Verifier {
     }
   }
 
-  void run_segment(int index) {
-    const Segment& segment = plan_.segments.at(static_cast<size_t>(index));
-    for (const auto& call : segment.calls) {
+  void run_segment(const Instruction& run) {
+    const auto index = static_cast<size_t>(run.segment);
+    const Segment& segment = plan_.segments.at(index);
+    const auto calls = static_cast<int>(segment.calls.size());
+    const int end = std::min(run.end_call, calls);
+    EPL_ASSERT(run.first_call == next_call_ && end >= run.first_call,
+               concat("a run of ", segment.name, " goes on at call ", run.first_call,
+                      ", but stopped before call ", next_call_));
+    for (int i = run.first_call; i < end; ++i) {
+      const Call& call = segment.calls[static_cast<size_t>(i)];
       const std::string where = c10::toString(call.op.operator_name());
       for_each_operand(call, [&](SlotId id) { read(id, where); });
       for_each_result(call, [&](SlotId id) { write(id); });
@@ -74,7 +95,9 @@ class Verifier {
         EPL_ASSERT(made_.erase(id) == 1, concat("s", id, " is freed but not there, in ", where));
       }
     }
-    const SegmentOutputs& outputs = plan_.outputs.at(static_cast<size_t>(index));
+    next_call_ = end == calls ? 0 : end;
+    if (end != calls) return;
+    const SegmentOutputs& outputs = plan_.outputs.at(index);
     read(outputs.loss, "loss");
     for (const auto& metric : outputs.metrics) read(metric.slot, "metric " + metric.name);
   }
@@ -82,6 +105,7 @@ class Verifier {
   // Bytes of the arena belong to the buffer that was written there last. A slot may be read while
   // its buffer still has all of its own.
   void write(SlotId id) {
+    EPL_ASSERT(sent_.count(id) == 0, concat("s", id, " is written while it is reduced"));
     const Slot& target = slot(id);
     if (target.where == Slot::Where::kMadeByOperator) made_.insert(id);
     if (target.where != Slot::Where::kArena) return;
@@ -120,6 +144,8 @@ class Verifier {
   const Plan& plan_;
   std::map<int64_t, Owner> owners_;  // by first byte
   std::set<SlotId> made_;
+  std::set<SlotId> sent_;  // gradients whose reduction has started
+  int next_call_ = 0;      // of the segment that is running in pieces
 };
 
 }  // namespace

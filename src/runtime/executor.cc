@@ -56,6 +56,7 @@ struct Executor::BoundCall {
   };
 
   const Call* call;
+  int position;  // in its segment
   std::vector<c10::IValue> arguments;
   std::vector<Late> late;
   std::vector<Expected> expected;
@@ -71,10 +72,11 @@ void Arena::ensure(int64_t bytes) {
 }
 
 Executor::Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
-                   at::Generator generator)
+                   at::Generator generator, StreamOf stream_of)
     : plan_(plan),
       leaf_tensors_(std::move(leaf_tensors)),
       generator_(std::move(generator)),
+      stream_of_(std::move(stream_of)),
       arena_(arena) {
   bind();
 }
@@ -88,8 +90,10 @@ void Executor::bind() {
   bind_leaves();
   for (const auto& segment : plan_.segments) {
     auto& calls = segments_.emplace_back();
-    for (const auto& call : segment.calls) {
-      if (call.mode != Call::Mode::kNothing) calls.push_back(bind_call(call));
+    for (size_t i = 0; i < segment.calls.size(); ++i) {
+      if (segment.calls[i].mode == Call::Mode::kNothing) continue;
+      calls.push_back(bind_call(segment.calls[i]));
+      calls.back().position = static_cast<int>(i);
     }
   }
 }
@@ -140,15 +144,21 @@ bool Executor::rebind_if_moved() {
   return moved;
 }
 
+// Lists are copied: devices that counted references to one object would wait for each other's
+// cache.
+c10::IValue Executor::bind_constant(const c10::IValue& constant, const c10::TypePtr& type) const {
+  const bool for_generator =
+      constant.isNone() && type->isSubtypeOf(*c10::OptionalType::create(c10::GeneratorType::get()));
+  if (for_generator) return generator_;
+  if (constant.isGenerator() && stream_of_) return stream_of_(constant.toGenerator());
+  return constant.isList() ? constant.deepcopy() : constant;
+}
+
 c10::IValue Executor::bind_operand(const Operand& operand, const c10::TypePtr& type) const {
   const auto at_slot = [&](SlotId slot) { return slot == kNoSlot ? at::Tensor() : tensor(slot); };
   switch (operand.kind) {
     case Operand::Kind::kConstant:
-      if (operand.constant.isNone() &&
-          type->isSubtypeOf(*c10::OptionalType::create(c10::GeneratorType::get()))) {
-        return generator_;
-      }
-      return operand.constant;
+      return bind_constant(operand.constant, type);
     case Operand::Kind::kSlot:
       return at_slot(operand.slots[0]);
     case Operand::Kind::kList:
@@ -213,9 +223,12 @@ void Executor::load(const std::vector<at::Tensor>& batch, double seed) {
   }
 }
 
-void Executor::run(int segment) {
+void Executor::run(int segment, int first, int end) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  for (auto& bound : segments_[static_cast<size_t>(segment)]) run_call(bound);
+  auto& calls = segments_[static_cast<size_t>(segment)];
+  auto bound = std::lower_bound(calls.begin(), calls.end(), first,
+                                [](const BoundCall& call, int at) { return call.position < at; });
+  for (; bound != calls.end() && bound->position < end; ++bound) run_call(*bound);
 }
 
 void Executor::run_call(BoundCall& bound) {

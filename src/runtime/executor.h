@@ -2,14 +2,15 @@
 //
 // Binding comes first: the arena is allocated, and every slot becomes a tensor at its place that
 // stays for all steps. What is left to do for an operator is to call its kernel with arguments made
-// once. Operators run below autograd, on a thread with a DeviceMemory::Use: that is how the results of
-// operators without an out= kernel come into their slots. An exception leaves the executor usable: the
-// next load starts anew.
+// once. Operators run below autograd, on a thread with a DeviceMemory::Use: that is how the results
+// of operators without an out= kernel come into their slots. An exception leaves the executor
+// usable: the next load starts anew.
 #pragma once
 
 #include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
 
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -46,8 +47,11 @@ class Executor {
  public:
   // `leaf_tensors`: the user's tensors, one for each leaf of the plan (undefined for inputs and
   // seed). Plan and arena must outlive the executor; the arena must be large enough for the plan.
+  // Where the user handed a generator to an operator, `stream_of` says what this device takes for
+  // it.
+  using StreamOf = std::function<at::Generator(const at::Generator&)>;
   Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
-           at::Generator generator);
+           at::Generator generator, StreamOf stream_of = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -58,7 +62,8 @@ class Executor {
 
   // Inputs and seed of one micro batch.
   void load(const std::vector<at::Tensor>& batch, double seed);
-  void run(int segment);
+  // The calls [first, end) of a segment; the whole of it where they are left out.
+  void run(int segment, int first = 0, int end = Instruction::kToTheEnd);
 
   // The tensor of a slot, valid until the next run.
   const at::Tensor& tensor(SlotId slot) const { return tensors_[static_cast<size_t>(slot)]; }
@@ -70,6 +75,7 @@ class Executor {
   void bind_leaves();
   void bind_arena();
   BoundCall bind_call(const Call& call);
+  c10::IValue bind_constant(const c10::IValue& constant, const c10::TypePtr& type) const;
   c10::IValue bind_operand(const Operand& operand, const c10::TypePtr& type) const;
   void run_call(BoundCall& bound);
   void check_expectation(const Call& call) const;
@@ -78,6 +84,7 @@ class Executor {
   const Plan& plan_;
   std::vector<at::Tensor> leaf_tensors_;
   const at::Generator generator_;
+  const StreamOf stream_of_;
   const Arena& arena_;
   const char* bound_arena_ = nullptr;
   std::vector<void*> bound_addresses_;  // of leaf tensors

@@ -13,6 +13,7 @@
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <tuple>
 #include <typeinfo>
@@ -28,9 +29,6 @@ using torch::optim::Optimizer;
 using StateMap =
     ska::flat_hash_map<std::string, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
-// Elements that are worth a thread of their own: some 20 microseconds of SGD, 60 of AdamW.
-constexpr int64_t kGrain = 131072;
-
 // --- LibTorch's own step ---------------------------------------------------------------------
 
 // While it lives, the optimizer's parameters have just these gradients; afterwards the user's own.
@@ -40,7 +38,7 @@ class BorrowedGradients {
     for (auto& group : optimizer.param_groups())
       for (at::Tensor& parameter : group.params())
         own_.emplace_back(parameter, std::exchange(parameter.mutable_grad(), at::Tensor()));
-    for (const auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
+    for (const auto& one : gradients) one.parameter.mutable_grad() = one.gradient;
   }
 
   // Backwards, so that a parameter listed twice gets what it had at first.
@@ -59,6 +57,15 @@ class BorrowedGradients {
 void step_of_libtorch(Optimizer& optimizer, const std::vector<ParameterGradient>& gradients) {
   BorrowedGradients borrowed(optimizer, gradients);
   optimizer.step();
+}
+
+// The gradient with all that other devices have for it.
+at::Tensor summed(const ParameterGradient& gradient) {
+  at::NoGradGuard no_grad;
+  at::Tensor sum = gradient.gradient;
+  for (const at::Tensor& addend : gradient.addends)
+    sum = sum.layout() == at::kStrided ? sum.add_(addend) : sum + addend;
+  return sum;
 }
 
 // --- where a parameter stands in the optimizer -----------------------------------------------
@@ -335,6 +342,45 @@ class Rule<torch::optim::Adagrad> {
   }
 };
 
+// The kernel's arguments for elements `by` and on, with another gradient.
+void* advanced(void* array, ElementType type, int64_t by) {
+  const int64_t bytes = type == ElementType::kFloat ? 4 : 8;
+  return array == nullptr ? nullptr : static_cast<char*>(array) + by * bytes;
+}
+
+template <typename Step>
+Step moved_base(Step step, int64_t by, const void* gradient) {
+  step.parameter = advanced(step.parameter, step.type, by);
+  step.gradient = gradient;
+  return step;
+}
+
+SgdStep moved(const SgdStep& from, int64_t by, const void* gradient) {
+  SgdStep step = moved_base(from, by, gradient);
+  step.momentum_buffer = advanced(step.momentum_buffer, step.type, by);
+  return step;
+}
+
+AdamStep moved(const AdamStep& from, int64_t by, const void* gradient) {
+  AdamStep step = moved_base(from, by, gradient);
+  for (void** array : {&step.mean, &step.mean_square, &step.max_mean_square})
+    *array = advanced(*array, step.type, by);
+  return step;
+}
+
+RmspropStep moved(const RmspropStep& from, int64_t by, const void* gradient) {
+  RmspropStep step = moved_base(from, by, gradient);
+  for (void** array : {&step.mean_square, &step.mean, &step.momentum_buffer})
+    *array = advanced(*array, step.type, by);
+  return step;
+}
+
+AdagradStep moved(const AdagradStep& from, int64_t by, const void* gradient) {
+  AdagradStep step = moved_base(from, by, gradient);
+  step.sum = advanced(step.sum, step.type, by);
+  return step;
+}
+
 // --- the two kinds of Update -----------------------------------------------------------------
 
 template <typename OptimizerType>
@@ -343,17 +389,29 @@ class FusedUpdate final : public Update {
   explicit FusedUpdate(Optimizer& optimizer)
       : optimizer_(optimizer), index_(optimizer), rounding_(rounding_of_libtorch()) {}
 
-  void apply(const std::vector<ParameterGradient>& gradients) override {
+  int64_t prepare(const std::vector<ParameterGradient>& gradients) override {
     at::NoGradGuard no_grad;
     index_.refresh();
     jobs_.clear();
+    others_.clear();
     total_ = 0;
-    std::vector<ParameterGradient> others;
-    for (const auto& [parameter, gradient] : gradients)
-      if (!prepare(parameter, gradient)) others.push_back({parameter, gradient});
-    at::parallel_for(0, total_, kGrain, [&](int64_t begin, int64_t end) { run(begin, end); });
+    for (const auto& gradient : gradients)
+      if (!add_job(gradient)) others_.push_back({gradient.parameter, summed(gradient)});
+    return total_;
+  }
+
+  void run(int64_t begin, int64_t end) const override {
+    auto job = std::upper_bound(jobs_.begin(), jobs_.end(), begin,
+                                [](int64_t at, const Job& job) { return at < job.end; });
+    for (; job != jobs_.end() && job->begin < end; ++job)
+      run_job(*job, std::max(begin, job->begin) - job->begin, std::min(end, job->end) - job->begin);
+  }
+
+  void finish() override {
+    at::NoGradGuard no_grad;
     rearranged_.clear();
-    if (!others.empty()) step_of_libtorch(optimizer_, others);
+    if (!others_.empty()) step_of_libtorch(optimizer_, others_);
+    others_.clear();
   }
 
   std::string name() const override { return Rule<OptimizerType>::kName; }
@@ -369,10 +427,12 @@ class FusedUpdate final : public Update {
     Step step;
     int64_t begin;
     int64_t end;
+    std::vector<const void*> sources;  // the gradient is their sum; empty where it is one tensor
   };
 
   // Adds the job of one parameter; false where LibTorch has to do it.
-  bool prepare(const at::Tensor& parameter, const at::Tensor& gradient) {
+  bool add_job(const ParameterGradient& one) {
+    const auto& [parameter, gradient, addends] = one;
     const ParameterIndex::Place& place = index_.find(parameter);
     const at::ScalarType type = parameter.scalar_type();
     if (type != at::kFloat && type != at::kDouble) return false;
@@ -390,9 +450,26 @@ class FusedUpdate final : public Update {
     step.parameter = parameter.data_ptr();
     step.gradient = lying_like(parameter, gradient).data_ptr();
     if (Rule<OptimizerType>::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
-    jobs_.push_back({step, total_, total_ + parameter.numel()});
+    jobs_.push_back({step, total_, total_ + parameter.numel(), {}});
     total_ = jobs_.back().end;
+    if (addends.empty()) return true;
+    jobs_.back().sources.push_back(step.gradient);
+    for (const at::Tensor& addend : addends)
+      jobs_.back().sources.push_back(lying_like(parameter, addend).data_ptr());
     return true;
+  }
+
+  static void run_job(const Job& job, int64_t begin, int64_t end) {
+    if (job.sources.empty()) return update_range(job.step, begin, end);
+    // Summed piece by piece in the first cache, so that no gradient is written back to memory.
+    alignas(64) std::array<double, 1024> sum;
+    const int64_t piece = job.step.type == ElementType::kFloat ? 2048 : 1024;
+    for (int64_t at = begin; at < end; at += piece) {
+      const int64_t until = std::min(at + piece, end);
+      sum_range(job.step.type, job.sources.data(), static_cast<int>(job.sources.size()), at, until,
+                sum.data());
+      update_range(moved(job.step, at, sum.data()), 0, until - at);
+    }
   }
 
   const at::Tensor& lying_like(const at::Tensor& parameter, const at::Tensor& gradient) {
@@ -401,31 +478,35 @@ class FusedUpdate final : public Update {
     return rearranged_.back().copy_(gradient);
   }
 
-  void run(int64_t begin, int64_t end) const {
-    auto job = std::upper_bound(jobs_.begin(), jobs_.end(), begin,
-                                [](int64_t at, const Job& job) { return at < job.end; });
-    for (; job != jobs_.end() && job->begin < end; ++job)
-      update_range(job->step, std::max(begin, job->begin) - job->begin,
-                   std::min(end, job->end) - job->begin);
-  }
-
   Optimizer& optimizer_;
   ParameterIndex index_;
   Rounding rounding_;
   Rule<OptimizerType> rule_;
   std::vector<Job> jobs_;
   int64_t total_ = 0;
-  std::vector<at::Tensor> rearranged_;  // gradients copied to lie as their parameters do
+  std::vector<at::Tensor> rearranged_;     // gradients copied to lie as their parameters do
+  std::vector<ParameterGradient> others_;  // LibTorch does these
 };
 
 class LibTorchUpdate final : public Update {
  public:
   explicit LibTorchUpdate(Optimizer& optimizer) : optimizer_(optimizer), index_(optimizer) {}
 
-  void apply(const std::vector<ParameterGradient>& gradients) override {
+  int64_t prepare(const std::vector<ParameterGradient>& gradients) override {
     index_.refresh();
-    for (const auto& [parameter, gradient] : gradients) index_.find(parameter);
-    step_of_libtorch(optimizer_, gradients);
+    gradients_.clear();
+    for (const auto& gradient : gradients) {
+      index_.find(gradient.parameter);
+      gradients_.push_back({gradient.parameter, summed(gradient)});
+    }
+    return 0;
+  }
+
+  void run(int64_t, int64_t) const override {}
+
+  void finish() override {
+    step_of_libtorch(optimizer_, gradients_);
+    gradients_.clear();
   }
 
   std::string name() const override {
@@ -436,9 +517,16 @@ class LibTorchUpdate final : public Update {
  private:
   Optimizer& optimizer_;
   ParameterIndex index_;
+  std::vector<ParameterGradient> gradients_;
 };
 
 }  // namespace
+
+void Update::apply(const std::vector<ParameterGradient>& gradients) {
+  const int64_t elements = prepare(gradients);
+  at::parallel_for(0, elements, kGrain, [&](int64_t begin, int64_t end) { run(begin, end); });
+  finish();
+}
 
 // A subclass may do anything in its step(), so the class has to be exactly LibTorch's.
 std::unique_ptr<Update> make_update(Optimizer& optimizer) {

@@ -23,21 +23,35 @@
 namespace epl {
 
 // One parameter and its gradient of this step. `gradient` may be sparse; it is never undefined:
-// a parameter without a gradient is left out, as LibTorch skips it.
+// a parameter without a gradient is left out, as LibTorch skips it. What other devices of this
+// worker have computed for it lies in `addends`: the gradient is the sum, in this order. A fused
+// update reads them as it goes; only where LibTorch's own step is needed are they first added into
+// `gradient`.
 struct ParameterGradient {
   at::Tensor parameter;
   at::Tensor gradient;
+  std::vector<at::Tensor> addends = {};
 };
 
 class Update {
  public:
+  // Elements that are worth a thread of their own: some 20 microseconds of SGD, 60 of AdamW.
+  static constexpr int64_t kGrain = 131072;
+
   virtual ~Update() = default;
 
   // Updates just these parameters, which belong to the optimizer. Options (learning rate, ...) are
   // read anew each time, and so are groups and state, which the user may change or load in between.
   // May be called several times a step with disjoint parameters, by one thread at a time; an
   // optimizer that is not fused sees each call as one step().
-  virtual void apply(const std::vector<ParameterGradient>& gradients) = 0;
+  void apply(const std::vector<ParameterGradient>& gradients);
+
+  // The same in three parts, so that several threads share the work: prepare() gives the number of
+  // elements; run() does those in [begin, end), side by side with other ranges; finish() comes
+  // last.
+  virtual int64_t prepare(const std::vector<ParameterGradient>& gradients) = 0;
+  virtual void run(int64_t begin, int64_t end) const = 0;
+  virtual void finish() = 0;
 
   virtual std::string name() const = 0;  // "fused AdamW", "LibTorch my::Lion"
   virtual bool fused() const = 0;

@@ -223,7 +223,29 @@ void run(const Step& step, int64_t begin, int64_t end, bool flag, Rest... rest) 
     run<Loop, kFlags..., false>(step, begin, end, rest...);
 }
 
+template <typename T>
+void sum_of(const void* const* sources, int count, int64_t begin, int64_t end,
+            T* __restrict__ out) {
+  const T* first = static_cast<const T*>(sources[0]) + begin;
+  const T* second = static_cast<const T*>(sources[1]) + begin;
+  const int64_t length = end - begin;
+  for (int64_t i = 0; i < length; ++i) out[i] = first[i] + second[i];
+  for (int k = 2; k < count; ++k) {
+    const T* next = static_cast<const T*>(sources[k]) + begin;
+    for (int64_t i = 0; i < length; ++i) out[i] += next[i];
+  }
+}
+
 }  // namespace
+
+// At least two sources.
+void sum_range(ElementType type, const void* const* sources, int count, int64_t begin, int64_t end,
+               void* out) {
+  if (type == ElementType::kFloat)
+    sum_of(sources, count, begin, end, static_cast<float*>(out));
+  else
+    sum_of(sources, count, begin, end, static_cast<double*>(out));
+}
 
 void update_range(const SgdStep& step, int64_t begin, int64_t end) {
   const bool decays = step.weight_decay != 0;

@@ -74,4 +74,8 @@ void update_range(const AdamStep& step, int64_t begin, int64_t end);
 void update_range(const RmspropStep& step, int64_t begin, int64_t end);
 void update_range(const AdagradStep& step, int64_t begin, int64_t end);
 
+// out[i - begin] = sources[0][i] + sources[1][i] + ..., from left to right, for i in [begin, end).
+void sum_range(ElementType type, const void* const* sources, int count, int64_t begin, int64_t end,
+               void* out);
+
 }  // namespace epl

@@ -114,14 +114,14 @@ class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, GraphAfterAllPassesIsAsItWas) {
   Graph graph = make_step(GetParam()).capture();
-  run_passes(graph, standard_passes());
+  run_passes(graph, standard_passes(Config(), {}));
   expect_golden(concat(GetParam(), ".graph"), print_graph(graph));
 }
 
 TEST_P(Golden, PlanIsAsItWas) {
   // Two micro batches show how gradients accumulate; once is enough.
   const Config config{{"pipeline.num_micro_batch", GetParam() == std::string("mlp") ? 2 : 1}};
-  const CompiledStep step = compile(make_step(GetParam()).capture(), config, torch::kCPU);
+  const CompiledStep step = compile(make_step(GetParam()).capture(), config, {});
   expect_golden(concat(GetParam(), ".plan"), print_plan(step.plan));
 }
 

@@ -1,0 +1,63 @@
+// Job: what this process is part of. Its devices, and where there are several workers, the ways to
+// them.
+//
+// Made by epl::init(), shared by all trainers; it ends, and leaves the other workers in good order,
+// when the last of them is gone.
+#pragma once
+
+#include <epl/cluster.h>
+#include <epl/config.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/membership.h"
+#include "config/environment.h"
+#include "runtime/device_team.h"
+#include "runtime/gradient_exchange.h"
+
+namespace epl {
+
+class Job {
+ public:
+  // Joins the other workers and waits for them. `previous` is the job of an earlier init(), or
+  // null: workers that have met stay together.
+  Job(const JobPlace& place, const Config& config, const Job* previous);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // What init() made last. Each trainer keeps the one it was made with.
+  static std::shared_ptr<Job> current();
+  static void replace(std::shared_ptr<Job> job);
+
+  const Cluster& cluster() const { return cluster_; }
+  DeviceTeam& team() { return *team_; }
+  Watch& watch() { return membership_ ? membership_->watch() : own_watch_; }
+
+  Membership* membership() { return membership_.get(); }  // null where there is one worker
+  Communicator* workers() { return workers_.get(); }      // for the main threads; null likewise
+  const std::vector<Channel>& channels() const {
+    return channels_;
+  }  // for gradients; empty likewise
+
+  // A key that was not used before, the same on all workers: they do the same things in the same
+  // order.
+  std::string next_key(const std::string& purpose);
+
+ private:
+  void find_cluster(const JobPlace& place);
+
+  Cluster cluster_;
+  Watch own_watch_;
+  std::shared_ptr<Membership>
+      membership_;  // with the jobs of earlier init()s that trainers still use
+  std::unique_ptr<Communicator> workers_;
+  std::vector<Channel> channels_;
+  std::unique_ptr<DeviceTeam> team_;
+  const int number_;  // of init()s before
+  int keys_ = 0;
+};
+
+}  // namespace epl

@@ -1,0 +1,36 @@
+// What the devices of this worker have of one trainer, besides its recorded steps.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/device_team.h"
+#include "runtime/executor.h"
+#include "runtime/random_streams.h"
+
+namespace epl {
+
+struct LocalReplica {
+  LocalReplica(c10::Device device, int number) : arena(device), streams(number) {}
+
+  Arena arena;  // shared by the steps of all shapes: only one of them runs
+  RandomStreams streams;
+};
+
+struct LocalReplicas {
+  // `first`: the number of this worker's first device in the job.
+  LocalReplicas(DeviceTeam& team, c10::Device device, int first) : team(team), first(first) {
+    for (int i = 0; i < team.size(); ++i) {
+      each.push_back(std::make_unique<LocalReplica>(device, first + i));
+    }
+  }
+
+  int size() const { return team.size(); }
+  LocalReplica& operator[](int device) const { return *each[static_cast<size_t>(device)]; }
+
+  DeviceTeam& team;
+  const int first;
+  std::vector<std::unique_ptr<LocalReplica>> each;
+};
+
+}  // namespace epl

@@ -1,0 +1,68 @@
+// Recordings: the steps that were recorded and compiled so far, by the shape of their batch.
+//
+// A step is recorded when a batch of a new shape, or another mode of the modules, comes along, and
+// again where a guard of the recording fails or a variable that it reads was assigned another
+// tensor.
+#pragma once
+
+#include <epl/step.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "driver/job.h"
+#include "driver/ready_step.h"
+#include "driver/replication.h"
+
+namespace epl {
+
+class Recordings {
+ public:
+  struct Subject {
+    Model& model;
+    const StepFunction& function;
+    const Config& config;
+    Job& job;
+    LocalReplicas& replicas;
+    bool clips;  // whether gradients are clipped, before or after they are reduced
+  };
+  explicit Recordings(const Subject& subject) : subject_(subject) {}
+
+  // The recording for this batch, made where there is none. `sample` is the number of the micro
+  // batch on this worker, `step` that of the step.
+  ReadyStep& find(const Batch& batch, int sample, int64_t step);
+  ReadyStep* last() const { return last_; }
+  void forget(const ReadyStep& step);
+
+  // What the strategies of the step ask for; recorded with this batch where nothing was recorded
+  // yet.
+  const Replication& replication(const Batch& batch);
+
+  // Recording again is right but slow, so whoever does it in many steps hears of it.
+  void warn_of_recording_again(const std::string& why);
+
+ private:
+  // What a recording depends on: shapes and types of the inputs, modes of the modules.
+  using Key = std::vector<int64_t>;
+
+  Key key_of(const Batch& batch) const;
+  Capture record(const Batch& batch);
+  std::unique_ptr<ReadyStep> make(const Batch& batch);
+  void forget_all();
+  void forget_out_of_date();
+  void drop_least_used();
+
+  const Subject subject_;
+  std::optional<Replication> replication_;
+  std::set<c10::TensorImpl*> had_gradient_;  // parameters that some step gave a gradient
+  std::map<Key, std::unique_ptr<ReadyStep>> ready_;
+  Key last_key_;
+  ReadyStep* last_ = nullptr;
+  int recorded_again_ = 0;
+};
+
+}  // namespace epl

@@ -1,0 +1,50 @@
+#include "passes/dense_gradients.h"
+
+namespace epl {
+namespace {
+
+Node to_dense_of(Graph& graph, ValueId source) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::to_dense", "");
+  Node node{op, {}, {}, Phase::kBackward, -1, {}};
+  Argument from;
+  from.kind = Argument::Kind::kValue;
+  from.values = {source};
+  node.arguments = {from, Argument{}};
+  TensorType type = graph.value(source).type;
+  type.layout = c10::kStrided;
+  type.strides = contiguous_strides(type.sizes);
+  type.offset = 0;
+  Result result;
+  result.values = {graph.add_value(type)};
+  node.results = {result};
+  return node;
+}
+
+// Where the node that makes the value stands.
+size_t maker_of(const Graph& graph, ValueId value) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    bool makes = false;
+    for_each_output(graph.nodes[i], [&](ValueId id) { makes |= id == value; });
+    if (makes) return i;
+  }
+  return graph.nodes.size() - 1;
+}
+
+}  // namespace
+
+bool DenseGradients::run(Graph& graph) {
+  bool changed = false;
+  for (auto& gradient : graph.gradients) {
+    if (graph.value(gradient.value).type.layout == c10::kStrided) continue;
+    const size_t maker = maker_of(graph, gradient.value);
+    Node dense = to_dense_of(graph, gradient.value);
+    dense.taskgraph = graph.nodes[maker].taskgraph;
+    gradient.value = dense.results[0].values[0];
+    graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(maker) + 1,
+                       std::move(dense));
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace epl

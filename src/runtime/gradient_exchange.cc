@@ -1,0 +1,139 @@
+#include "runtime/gradient_exchange.h"
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+// All elements of a tensor without gaps in the order in which they lie in memory.
+at::Tensor in_memory_order(const at::Tensor& tensor) {
+  if (!tensor.is_non_overlapping_and_dense()) return at::Tensor();
+  return tensor.as_strided({tensor.numel()}, {1});
+}
+
+}  // namespace
+
+GradientExchange::GradientExchange(const Plan& plan, std::vector<Executor*> devices,
+                                   const std::vector<Channel>& channels, ExchangeOptions options)
+    : plan_(plan), devices_(std::move(devices)), channels_(channels), options_(options) {
+  for (const auto& instruction : plan.programs[0].instructions) {
+    if (instruction.kind != Instruction::Kind::kReduce) continue;
+    groups_.push_back(&instruction);
+    for (int index : instruction.gradients) {
+      if (is_sparse(index)) sparse_[index] = at::Tensor();
+    }
+  }
+  reported_ = std::vector<std::atomic<int>>(groups_.size());
+  works_.resize(groups_.size());
+}
+
+bool GradientExchange::is_sparse(int index) const {
+  const SlotId slot = plan_.gradients[static_cast<size_t>(index)].slot;
+  return plan_.slots[static_cast<size_t>(slot)].type.layout != c10::kStrided;
+}
+
+at::Tensor GradientExchange::gradient(size_t device, int index) const {
+  return devices_[device]->tensor(plan_.gradients[static_cast<size_t>(index)].slot);
+}
+
+void GradientExchange::begin() {
+  for (auto& count : reported_) count.store(0, std::memory_order_relaxed);
+  for (auto& work : works_) work.reset();
+}
+
+void GradientExchange::ready(const Instruction& reduce_instruction) {
+  const auto group = static_cast<size_t>(reduce_instruction.group);
+  const int before = reported_[group].fetch_add(1, std::memory_order_acq_rel);
+  if (before + 1 < static_cast<int>(devices_.size()) || channels_.empty()) return;
+  const Channel& channel = channels_[group % channels_.size()];
+  works_[group] = channel.lane->start([this, group, communicator = channel.communicator.get()] {
+    reduce(*groups_[group], communicator);
+  });
+}
+
+void GradientExchange::start_all() {
+  for (const Instruction* group : groups_) {
+    for (size_t device = 0; device < devices_.size(); ++device) ready(*group);
+  }
+}
+
+void GradientExchange::wait() {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    EPL_ASSERT(
+        reported_[group].load(std::memory_order_acquire) == static_cast<int>(devices_.size()),
+        "a group of gradients is waited for that a device has not reported");
+    if (works_[group] != nullptr) works_[group]->wait();
+  }
+  if (!channels_.empty()) return;
+  for (const auto& [index, unused] : sparse_) sparse_[index] = reduce_sparse(index, nullptr);
+}
+
+void GradientExchange::reduce(const Instruction& group, Communicator* communicator) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> dense;
+  for (int index : group.gradients) {
+    if (is_sparse(index)) {
+      sparse_.at(index) = reduce_sparse(index, communicator);
+      continue;
+    }
+    at::Tensor sum = gradient(0, index);
+    for (size_t device = 1; device < devices_.size(); ++device) sum.add_(gradient(device, index));
+    if (sum.numel() > 0) dense.push_back(sum);
+  }
+  if (!dense.empty()) reduce_dense(dense, *communicator);
+}
+
+// Tensors of one type at a time; those with gaps, and half precision, travel as copies.
+void GradientExchange::reduce_dense(const std::vector<at::Tensor>& gradients,
+                                    Communicator& communicator) const {
+  std::map<at::ScalarType, std::vector<std::pair<at::Tensor, at::Tensor>>> by_type;
+  for (const at::Tensor& gradient : gradients) {
+    at::Tensor travels = in_memory_order(gradient);
+    const bool halves = options_.half && at::isFloatingType(gradient.scalar_type());
+    if (halves) {
+      travels = (gradient * options_.half_scale).to(at::kHalf).contiguous();
+    } else if (!travels.defined()) {
+      travels = gradient.contiguous();
+    }
+    by_type[travels.scalar_type()].emplace_back(gradient, travels);
+  }
+  for (const auto& [type, pairs] : by_type) {
+    std::vector<at::Tensor> travelling;
+    for (const auto& [gradient, travels] : pairs) travelling.push_back(travels);
+    communicator.all_reduce(travelling, ReduceOp::kSum);
+    for (const auto& [gradient, travels] : pairs) {
+      if (travels.data_ptr() == gradient.data_ptr()) continue;
+      const bool halves = travels.scalar_type() != gradient.scalar_type();
+      at::Tensor(gradient).copy_(
+          halves ? travels.to(gradient.scalar_type()).div_(options_.half_scale) : travels);
+    }
+  }
+}
+
+// Indices and values of all workers, one behind the other, then joined.
+at::Tensor GradientExchange::reduce_sparse(int index, Communicator* communicator) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor sum = gradient(0, index);
+  for (size_t device = 1; device < devices_.size(); ++device) sum = sum + gradient(device, index);
+  if (communicator == nullptr || communicator->size() == 1) return sum;
+  sum = sum.coalesce();
+  const at::Tensor indices = sum.indices().t().contiguous();
+  const at::Tensor values = sum.values().contiguous();
+  const at::Tensor mine = at::full({1}, indices.size(0), at::kLong);
+  const at::Tensor counts = at::empty({communicator->size()}, at::kLong);
+  communicator->all_gather(mine, counts, std::vector<int64_t>(counts.numel(), 1));
+  const std::vector<int64_t> rows(counts.data_ptr<int64_t>(),
+                                  counts.data_ptr<int64_t>() + counts.numel());
+  const int64_t total = counts.sum().item<int64_t>();
+  const at::Tensor all_indices = at::empty({total, indices.size(1)}, at::kLong);
+  std::vector<int64_t> shape = values.sizes().vec();
+  shape[0] = total;
+  const at::Tensor all_values = at::empty(shape, values.options());
+  communicator->all_gather(indices, all_indices, rows);
+  communicator->all_gather(values, all_values, rows);
+  return at::sparse_coo_tensor(all_indices.t(), all_values, sum.sizes()).coalesce();
+}
+
+}  // namespace epl

@@ -1,0 +1,79 @@
+// GradientExchange: the sum of every gradient over all devices of the job, group by group.
+//
+// A device reports each group of the plan when its program reaches the `reduce` instruction.
+// Between the devices of one worker nothing has to move: the update reads all of their gradients
+// and sums as it goes (ParameterGradient::addends). Between workers, when the last device of this
+// worker has reported a group, the group sets out on one of the channels while the devices go on
+// computing: their gradients are summed into those of device 0, and those are reduced over the
+// workers.
+//
+//   exchange.begin();
+//   ... devices: exchange.ready(instruction) ...
+//   exchange.wait();
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/lane.h"
+#include "program/program.h"
+#include "runtime/executor.h"
+
+namespace epl {
+
+// A way between workers: a communicator, and the thread that drives it.
+struct Channel {
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Lane> lane;
+};
+
+struct ExchangeOptions {
+  bool half = false;        // communication.fp16: between workers gradients travel as half
+  double half_scale = 128;  // times this
+};
+
+class GradientExchange {
+ public:
+  // `channels` is empty where this is the only worker.
+  GradientExchange(const Plan& plan, std::vector<Executor*> devices,
+                   const std::vector<Channel>& channels, ExchangeOptions options);
+
+  void begin();
+
+  // From a device's thread.
+  void ready(const Instruction& reduce);
+
+  // Reports all groups for all devices, where none of them was allowed to set out early.
+  void start_all();
+
+  // Once all devices have reported all groups; throws what a reduction threw. Afterwards the
+  // gradients of device 0 hold the sums over all workers, if there are several.
+  void wait();
+
+  // Whether the gradients of device 0 hold all there is, so that nobody else's are to be added.
+  bool sums_into_first() const { return !channels_.empty(); }
+
+  // The sum of a sparse gradient, after wait().
+  const at::Tensor& sparse(int gradient) const { return sparse_.at(gradient); }
+
+ private:
+  void reduce(const Instruction& group, Communicator* communicator);
+  at::Tensor gradient(size_t device, int index) const;
+  bool is_sparse(int index) const;
+  void reduce_dense(const std::vector<at::Tensor>& gradients, Communicator& communicator) const;
+  at::Tensor reduce_sparse(int index, Communicator* communicator) const;
+
+  const Plan& plan_;
+  const std::vector<Executor*> devices_;
+  const std::vector<Channel>& channels_;
+  const ExchangeOptions options_;
+  std::vector<const Instruction*> groups_;    // by number
+  std::vector<std::atomic<int>> reported_;    // devices, by group
+  std::vector<std::shared_ptr<Work>> works_;  // by group
+  std::map<int, at::Tensor> sparse_;          // by gradient; entries are made beforehand
+};
+
+}  // namespace epl
