@@ -1,0 +1,72 @@
+// Several tensors as one strip of bytes, as if they lay end to end.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace epl {
+
+class Strip {
+ public:
+  Strip() = default;
+  explicit Strip(const std::vector<at::Tensor>& tensors) {
+    pieces_.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors) add(tensor);
+  }
+  explicit Strip(const at::Tensor& tensor) { add(tensor); }
+
+  int64_t bytes() const { return pieces_.empty() ? 0 : pieces_.back().end; }
+
+  // The memory at a place of the strip, and how many bytes lie there without a gap.
+  struct Run {
+    char* data;
+    int64_t bytes;
+  };
+  Run at(int64_t place) const {
+    const auto piece =
+        std::upper_bound(pieces_.begin(), pieces_.end(), place,
+                         [](int64_t wanted, const Piece& other) { return wanted < other.end; });
+    return {piece->data + (place - piece->begin), piece->end - place};
+  }
+
+  // Calls f(data, bytes, offset from `begin`) for the memory of [begin, end), in order.
+  template <typename F>
+  void each(int64_t begin, int64_t end, const F& f) const {
+    for (int64_t place = begin; place < end;) {
+      const Run run = at(place);
+      const int64_t bytes = std::min(run.bytes, end - place);
+      f(run.data, bytes, place - begin);
+      place += bytes;
+    }
+  }
+
+ private:
+  struct Piece {
+    char* data;
+    int64_t begin, end;  // never empty
+  };
+  void add(const at::Tensor& tensor) {
+    const int64_t size = static_cast<int64_t>(tensor.nbytes());
+    if (size != 0)
+      pieces_.push_back({static_cast<char*>(tensor.data_ptr()), bytes(), bytes() + size});
+  }
+
+  std::vector<Piece> pieces_;
+};
+
+struct ByteRange {
+  int64_t begin, end;
+};
+
+// The share of member `rank` in `bytes`, cut evenly at cache lines.
+inline ByteRange share_of(int64_t bytes, int rank, int size) {
+  constexpr int64_t kLine = 64;
+  const int64_t lines = (bytes + kLine - 1) / kLine;
+  return {std::min(bytes, lines * rank / size * kLine),
+          std::min(bytes, lines * (rank + 1) / size * kLine)};
+}
+
+}  // namespace epl
