@@ -82,19 +82,24 @@ std::unique_ptr<Communicator> make_shared_memory_communicator(int rank, int size
                                                               const Exchange& exchange,
                                                               const CommunicatorOptions& options);
 
-// Processes of any hosts, by c10d's ProcessGroupGloo, which listens at the address `interface`, or
-// the one that reaches the others where it is empty.
+// Processes of any hosts, over Gloo's connections, which listen at the address `interface` of this
+// host, or at loopback where it is empty.
 std::unique_ptr<Communicator> make_gloo_communicator(int rank, int size, Watch& watch,
                                                      const Exchange& exchange,
                                                      const CommunicatorOptions& options,
                                                      const std::string& interface);
 
-// Members that are near each other (`inner`: same process, same host) and the first ones of all
-// such groups
-// (`outer`: null unless this member has rank 0 in `inner`). Reduced inside, exchanged between,
-// spread inside. ranks[i] are the members of inner group i, in the order of the outer ranks.
-std::unique_ptr<Communicator> make_two_level_communicator(std::unique_ptr<Communicator> inner,
-                                                          std::unique_ptr<Communicator> outer,
+// The ends that a two-level communicator is made of: members that are near each other (same
+// process, same host), the first ones of all such groups, and all members without detours.
+struct TwoLevelParts {
+  std::unique_ptr<Communicator> inner;
+  std::unique_ptr<Communicator> outer;   // null unless this member has rank 0 in `inner`
+  std::unique_ptr<Communicator> direct;  // ranked as the communicator itself
+};
+
+// Reduced inside, exchanged between, spread inside; what goes from one member to another goes
+// directly. ranks[i] are the members of inner group i, in the order of the outer ranks.
+std::unique_ptr<Communicator> make_two_level_communicator(TwoLevelParts parts,
                                                           std::vector<std::vector<int>> ranks,
                                                           int rank,
                                                           const CommunicatorOptions& options);

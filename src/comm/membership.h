@@ -1,10 +1,18 @@
 // Membership: this worker's place in the job. Who the others are, whether they live, how to reach
 // them.
 //
-// Workers meet at c10d's TCPStore, which worker 0 serves. From then on each gives signs of life; a
-// peer that is gone (killed, stopped, its host cut off) fails the Watch within `silence`, with its
-// name, its host and what it did last, and a peer that left in good order is named as such by
-// whoever still waits for it.
+// Workers meet at a rendezvous (rendezvous.h), which worker 0 serves. From then on each gives signs
+// of life; a peer that is gone (killed: at once; stopped, its host cut off: within `silence`) fails
+// the Watch with its name, its host and what it did last, and a peer that left in good order is
+// named as such by whoever still waits for it. All workers hear the same cause, the first one.
+//
+//   std::unique_ptr<Membership> membership = join(request);
+//   try {
+//     train(*membership->make_communicator({"gradients 0"}));
+//   } catch (const std::exception& error) {
+//     membership->report_failure(error.what());  // the others stop too, and say why
+//     throw;
+//   }
 #pragma once
 
 #include <chrono>
@@ -26,6 +34,7 @@ struct JoinRequest {
   std::chrono::milliseconds patience{std::chrono::seconds(60)};  // until all workers must have come
   std::chrono::milliseconds silence{
       std::chrono::seconds(5)};  // a peer that is silent for longer is gone
+  std::chrono::milliseconds deadline{std::chrono::minutes(30)};  // of an exchange
 };
 
 struct WorkerInfo {
@@ -50,6 +59,10 @@ class Membership {
   // A communicator of all workers, over shared memory within a host and over Gloo between hosts.
   // Made by all workers in the same order.
   virtual std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) = 0;
+
+  // Tells the others that this worker fails, before it goes, so that they name the true culprit.
+  // Nothing where the job has failed already: what fails because of that is no news.
+  virtual void report_failure(const std::string& message) = 0;
 };
 
 // Waits for the others. Throws JobFailed where they do not come, with the numbers of those that are
