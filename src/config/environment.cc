@@ -1,7 +1,5 @@
 #include "config/environment.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <vector>
@@ -36,18 +34,6 @@ bool has_known_category(const std::string& variable) {
 }
 
 }  // namespace
-
-std::map<std::string, std::string> process_environment() {
-  std::map<std::string, std::string> result;
-  for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
-    const std::string text = *line;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) {
-      result.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  return result;
-}
 
 std::map<std::string, std::string> epl_environment() {
   std::map<std::string, std::string> result;
