@@ -11,6 +11,7 @@
 #include <epl/config.h>
 #include <epl/env.h>
 #include <epl/error.h>
+#include <epl/io.h>
 #include <epl/step.h>
 #include <epl/strategy.h>
 #include <epl/trainer.h>
