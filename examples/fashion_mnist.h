@@ -15,6 +15,9 @@
 #include <string>
 #include <vector>
 
+// Where the Debian package dataset-fashion-mnist has them.
+constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
+
 struct LabelledImages {
   torch::Tensor images;  // uint8 [n, 28, 28]
   torch::Tensor labels;  // int64 [n]

@@ -25,8 +25,6 @@
 
 namespace {
 
-constexpr const char* kDebianFolder = "/usr/share/datasets/fashion-mnist";
-
 struct Options {
   std::string data;
   int64_t epochs = 4;
@@ -145,13 +143,13 @@ void run(const Options& options) {
   torch::set_num_threads(options.threads);
   LabelledImages training;
   LabelledImages testing;
-  if (options.data.empty() && !std::filesystem::exists(kDebianFolder)) {
+  if (options.data.empty() && !std::filesystem::exists(kFashionMnistFolder)) {
     std::cout << "Fashion-MNIST is not installed: training on generated images instead.\n"
                  "  try: apt-get install dataset-fashion-mnist, or --data DIR\n";
     training = generate_images(20000, /*seed=*/1);
     testing = generate_images(2000, /*seed=*/2);
   } else {
-    const std::string folder = options.data.empty() ? kDebianFolder : options.data;
+    const std::string folder = options.data.empty() ? kFashionMnistFolder : options.data;
     training = read_fashion_mnist(folder, "train");
     testing = read_fashion_mnist(folder, "t10k");
     std::cout << "Fashion-MNIST: ";

@@ -39,8 +39,9 @@ MAY_INCLUDE['driver'] = ' '.join(MAY_INCLUDE)
 VALUE_FOLDER = 'config'
 DRIVER_HEADERS = {'epl/epl.h', 'epl/trainer.h'}
 
-# Folders that know nothing of LibTorch. (layout names element types by c10::ScalarType.)
-NO_TORCH = {'base', 'sim', 'report', 'io', 'launch'}
+# Folders that know nothing of LibTorch. (layout names element types by c10::ScalarType; io makes
+# samplers for torch::data.)
+NO_TORCH = {'base', 'sim', 'report', 'launch'}
 TORCH = ('torch/', 'ATen/', 'c10/')
 
 MAX_LINES = 600

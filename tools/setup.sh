@@ -11,6 +11,7 @@ packages=(
   nlohmann-json3-dev libcli11-dev       # JSON and command lines
   libgtest-dev libgmock-dev python3     # the tests
   zlib1g-dev dataset-fashion-mnist      # the quickstart's data
+  libpng-dev libturbojpeg0-dev          # pictures of the ResNet example
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

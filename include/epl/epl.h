@@ -2,6 +2,7 @@
 //
 //   epl::init(epl::Config{{"pipeline.num_micro_batch", 4}});       // config.h, env.h
 //   { epl::With stage(epl::replicate(1, "stage_0")); ... }          // strategy.h, in forward
+//   epl::DistributedSampler sampler(dataset_size);                  // data.h
 //   epl::Trainer trainer(net, optimizer, step_function);            // trainer.h
 //   trainer.step({data, target});
 #pragma once
@@ -9,8 +10,10 @@
 #include <epl/cluster.h>
 #include <epl/collection.h>
 #include <epl/config.h>
+#include <epl/data.h>
 #include <epl/env.h>
 #include <epl/error.h>
+#include <epl/io.h>
 #include <epl/step.h>
 #include <epl/strategy.h>
 #include <epl/trainer.h>

@@ -57,9 +57,9 @@ std::vector<ConfigKey> make_config_keys() {
     {"communication.silence_seconds",          integer(1),                         5,       kYes},
     {"communication.wait_seconds",             integer(1),                         1800,    kYes},
 
-    {"io.slicing",                             boolean(),                          false,   kNo},
-    {"io.unbalanced_io_slicing",               boolean(),                          false,   kNo},
-    {"io.drop_last_files",                     boolean(),                          false,   kNo},
+    {"io.slicing",                             boolean(),                          false,   kYes},
+    {"io.unbalanced_io_slicing",               boolean(),                          false,   kYes},
+    {"io.drop_last_files",                     boolean(),                          false,   kYes},
     {"auto.auto_parallel",                     boolean(),                          false,   kNo},
 
     {"debug.verify_steps",                     integer(0),                         0,       kYes},
