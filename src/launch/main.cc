@@ -1,6 +1,8 @@
 // epl-launch: starts the workers of an EPL job on this machine and watches over them
 // (docs/launch.md).
+#include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -21,6 +23,14 @@ namespace epl {
 namespace {
 
 constexpr int kWrongUse = 2;
+
+// Whoever started us may have closed some of these; a pipe or a log that takes their numbers would
+// be mistaken for them.
+void open_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) < 0) open("/dev/null", O_RDWR);
+  }
+}
 
 int usable_cores() {
   cpu_set_t set;
@@ -88,6 +98,7 @@ int launch(const std::vector<std::string>& arguments) {
 }  // namespace epl
 
 int main(int argc, char** argv) {
+  epl::open_standard_files();
   try {
     return epl::launch({argv + 1, argv + argc});
   } catch (const epl::CannotRun& error) {

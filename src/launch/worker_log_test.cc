@@ -1,7 +1,7 @@
 #include "launch/worker_log.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -16,7 +16,7 @@ using Lines = std::vector<std::string>;
 
 class WorkerLogTest : public testing::Test {
  protected:
-  WorkerLogTest() : path_(testing::TempDir() + "worker_log_test.log") {}
+  WorkerLogTest() : path_(testing::TempDir() + "worker_log_" + std::to_string(getpid())) {}
   ~WorkerLogTest() override { remove(path_.c_str()); }
 
   static void add(WorkerLog& log, const std::string& text) { log.add(text.data(), text.size()); }

@@ -57,6 +57,15 @@ TEST_F(Output, ThatNobodyReadsDoesNotStopTheJob) {
   EXPECT_TRUE(eventually([&] { return exists("done"); }));
 }
 
+TEST_F(Output, OfAJobWithoutStandardFilesIsInItsLogs) {
+  script("echo out; echo err >&2; read line; echo read $?");
+  const std::string command = std::string(EPL_LAUNCH) + " --num_workers 2 --log_dir logs job.sh";
+  const Outcome outcome = Running({"bash", "-c", command + " <&- >&- 2>&-"}, folder()).wait();
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(log(0), "out\nerr\nread 1\n");
+  EXPECT_EQ(log(1), log(0));
+}
+
 TEST_F(Output, OnAFullDiskIsDrained) {
   ASSERT_EQ(mkdir(path("logs").c_str(), 0777), 0);
   if (mount("tmpfs", path("logs").c_str(), "tmpfs", 0, "size=64k") != 0) {
