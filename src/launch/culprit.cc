@@ -11,17 +11,22 @@
 namespace epl {
 namespace {
 
-// The number of the worker whom a line reports as gone; -1 where it does not.
-int gone_worker(const std::string& line) {
-  const size_t gone = line.find(" is gone");
-  if (gone == std::string::npos) return -1;
+// The number of the worker of whom a line says `what`; -1 where it does not.
+int worker_that(const std::string& what, const std::string& line) {
+  const size_t end_of_name = line.find(what);
+  if (end_of_name == std::string::npos) return -1;
   const std::string word = "worker ";
-  const size_t at = line.rfind(word, gone);
+  const size_t at = line.rfind(word, end_of_name);
   if (at == std::string::npos) return -1;
   const char* digits = line.c_str() + at + word.size();
   char* end = nullptr;
   const long number = std::strtol(digits, &end, 10);
   return end == digits ? -1 : static_cast<int>(number);
+}
+
+bool says_of_another(const std::string& what, const std::string& line, int self) {
+  const int worker = worker_that(what, line);
+  return worker >= 0 && worker != self;
 }
 
 }  // namespace
@@ -36,8 +41,8 @@ bool blames_another(const Death& death) {
   if (death.end.signal != 0 && death.end.signal != SIGABRT) return false;
   return std::any_of(death.last_lines.begin(), death.last_lines.end(),
                      [&](const std::string& line) {
-                       const int gone = gone_worker(line);
-                       return gone >= 0 && gone != death.worker;
+                       return says_of_another(" is gone", line, death.worker) ||
+                              says_of_another(" failed;", line, death.worker);
                      });
 }
 

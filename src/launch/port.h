@@ -2,7 +2,7 @@
 //
 // The launcher binds it but does not listen. No other program is given the port by chance then, and
 // worker 0 can still listen there: its socket and ours both allow the address to be shared
-// (SO_REUSEADDR, which c10d's TCPStore sets).
+// (SO_REUSEADDR, which the rendezvous of src/comm sets, and c10d).
 #pragma once
 
 namespace epl {

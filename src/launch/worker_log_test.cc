@@ -105,7 +105,9 @@ TEST(Culprit, MaySpeakOfItself) {
   EXPECT_FALSE(blames_another({1, {1, 0}, {"my worker 1 is gone mad"}}));
   EXPECT_FALSE(blames_another({1, {1, 0}, {"the disk is gone"}}));
   EXPECT_FALSE(blames_another({1, {1, 0}, {}}));
+  EXPECT_FALSE(blames_another({1, {1, 0}, {"worker 1 (pid 7 on host h) failed; no luck"}}));
   EXPECT_TRUE(blames_another({1, {1, 0}, {"worker 12 is gone"}}));
+  EXPECT_TRUE(blames_another({1, {1, 0}, {"epl: worker 0 (pid 7 on host h) failed; it was", "x"}}));
 }
 
 TEST(ProcessEnd, TellsItsReason) {
