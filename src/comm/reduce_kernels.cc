@@ -90,29 +90,13 @@ EPL_INLINE W finish(W value, W members) {
 
 // --- loops -------------------------------------------------------------------------------------
 
-// The common case in one pass, without a detour over memory: arrays overlap only where they are the
-// same, so no iteration depends on another.
-template <typename T, typename Op, bool kMean, int kTargets>
-EPL_INLINE void combine_two(const Arrays& arrays) {
-  using W = WideFor<T, Op>;
-  const T* a = static_cast<const T*>(arrays.sources[0]);
-  const T* b = static_cast<const T*>(arrays.sources[1]);
-  T* x = static_cast<T*>(arrays.targets[0]);
-  T* y = static_cast<T*>(arrays.targets[kTargets - 1]);
-#pragma GCC ivdep
-  for (int64_t i = 0; i < arrays.count; ++i) {
-    const W value = Op::template combine<W>(static_cast<W>(a[i]), static_cast<W>(b[i]));
-    const T result = static_cast<T>(finish<W, kMean>(value, static_cast<W>(2)));
-    x[i] = result;
-    if constexpr (kTargets == 2) y[i] = result;
-  }
-}
+constexpr int64_t kPage = 4096;
 
 // Any number of arrays, block by block through memory that stays in the first cache.
 template <typename T, typename Op, bool kMean>
 EPL_INLINE void combine_many(const Arrays& arrays) {
   using W = WideFor<T, Op>;
-  constexpr int64_t kBlock = 512;
+  constexpr int64_t kBlock = kPage / static_cast<int64_t>(sizeof(W));
   alignas(64) W block[kBlock];
   const W members = static_cast<W>(arrays.source_count);
   for (int64_t begin = 0; begin < arrays.count; begin += kBlock) {
@@ -131,6 +115,56 @@ EPL_INLINE void combine_many(const Arrays& arrays) {
         target[i] = static_cast<T>(finish<W, kMean>(block[i], members));
       }
     }
+  }
+}
+
+// AMD's first cache finds a line by a hash of its address, so that two lines at the same place of
+// pages with the same hash throw each other out although there is room for both. (Moritz Lipp et
+// al., "Take A Way", 2020, section 3: each bit is the exclusive or of two bits of the address.)
+// Arrays of 128 MiB that the allocator put side by side are such a pair: a loop over both is three
+// times slower.
+inline bool throw_each_other_out(const void* a, const void* b) {
+  const uint64_t differ = reinterpret_cast<uintptr_t>(a) ^ reinterpret_cast<uintptr_t>(b);
+  if (differ % kPage >= 64 || differ == 0) return false;
+  const auto bit = [&](int number) { return differ >> number & 1; };
+  uint64_t hash = (bit(12) ^ bit(27)) | (bit(13) ^ bit(26)) | (bit(14) ^ bit(25));
+  for (int low = 15; low < 20; ++low) hash |= bit(low) ^ bit(low + 5);
+  return hash == 0;
+}
+
+// The common case in one pass, without a detour over memory: arrays overlap only where they are the
+// same, so no iteration depends on another.
+template <typename T, typename Op, bool kMean, int kTargets>
+EPL_INLINE void combine_two_directly(const T* a, const T* b, T* x, T* y, int64_t count) {
+  using W = WideFor<T, Op>;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    const W value = Op::template combine<W>(static_cast<W>(a[i]), static_cast<W>(b[i]));
+    const T result = static_cast<T>(finish<W, kMean>(value, static_cast<W>(2)));
+    x[i] = result;
+    if constexpr (kTargets == 2) y[i] = result;
+  }
+}
+
+template <typename T, typename Op, bool kMean, int kTargets>
+EPL_INLINE void combine_two(const Arrays& arrays) {
+  const T* a = static_cast<const T*>(arrays.sources[0]);
+  const T* b = static_cast<const T*>(arrays.sources[1]);
+  T* x = static_cast<T*>(arrays.targets[0]);
+  T* y = static_cast<T*>(arrays.targets[kTargets - 1]);
+  for (int64_t i = 0; i < arrays.count;) {
+    const auto rest_of_page =
+        kPage - static_cast<int64_t>(reinterpret_cast<uintptr_t>(a + i) % kPage);
+    const int64_t count = std::min(
+        arrays.count - i, std::max<int64_t>(1, rest_of_page / static_cast<int64_t>(sizeof(T))));
+    if (throw_each_other_out(a + i, b + i)) {
+      const void* sources[] = {a + i, b + i};
+      void* targets[] = {y + i, x + i};  // what was read last is still in the cache
+      combine_many<T, Op, kMean>({sources, 2, targets, kTargets, count});
+    } else {
+      combine_two_directly<T, Op, kMean, kTargets>(a + i, b + i, x + i, y + i, count);
+    }
+    i += count;
   }
 }
 
