@@ -143,10 +143,6 @@ std::string own_address(const Descriptor& descriptor) {
   return text;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1";
-}
-
 Bell::Bell() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   EPL_ASSERT(descriptor_, "eventfd");
 }

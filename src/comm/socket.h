@@ -45,7 +45,6 @@ Descriptor accept_connection(const Descriptor& listener);
 
 // The address of this end of a connection, as text: "10.0.0.2".
 std::string own_address(const Descriptor& descriptor);
-bool is_loopback(const std::string& address);
 
 // Wakes a thread that polls its descriptor.
 class Bell {

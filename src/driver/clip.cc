@@ -31,27 +31,20 @@ void check_clipping(const TrainerOptions& options) {
             "TrainerOptions::clip_norm_type", "2, 1 or infinity");
 }
 
-double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options) {
+double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options,
+                      double scale) {
   double norm = 0;
   if (options.clip_grad_norm > 0 && !gradients.empty()) {
-    const at::Tensor total = total_norm(gradients, options.clip_norm_type);
+    const at::Tensor total = total_norm(gradients, options.clip_norm_type) * scale;
     const at::Tensor factor = at::clamp_max(options.clip_grad_norm / (total + 1e-6), 1.0);
     for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
     norm = total.item<double>();
   }
   if (options.clip_grad_value > 0) {
-    for (const auto& gradient : gradients) {
-      at::Tensor(gradient).clamp_(-options.clip_grad_value, options.clip_grad_value);
-    }
+    const double bound = options.clip_grad_value / scale;
+    for (const auto& gradient : gradients) at::Tensor(gradient).clamp_(-bound, bound);
   }
   return norm;
-}
-
-double clip_scaled_gradients(const std::vector<at::Tensor>& gradients, TrainerOptions options,
-                             double scale) {
-  options.clip_grad_norm /= scale;
-  options.clip_grad_value /= scale;
-  return clip_gradients(gradients, options) * scale;
 }
 
 bool clips(const TrainerOptions& options) {

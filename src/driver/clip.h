@@ -8,12 +8,10 @@
 namespace epl {
 
 // Clips in place, first by norm, then by value. Returns the norm before, 0 where none is asked for.
-double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options);
-
-// The same where the gradients are 1 / scale of those that are meant: local ones carry the share of
-// their device in the mean over all.
-double clip_scaled_gradients(const std::vector<at::Tensor>& gradients, TrainerOptions options,
-                             double scale);
+// The gradients are 1 / scale of those that are meant: before they are reduced, those of a device carry
+// its share in the mean over all.
+double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options,
+                      double scale = 1);
 
 bool clips(const TrainerOptions& options);
 

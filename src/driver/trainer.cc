@@ -241,7 +241,7 @@ double Trainer::Impl::clip_locally(ReadyStep& ready) {
   job->team().run([&](int device) {
     const c10::AutoGradMode no_grad(false);
     norms[static_cast<size_t>(device)] =
-        clip_scaled_gradients(ready.gradients_of(device), options, local_scale());
+        clip_gradients(ready.gradients_of(device), options, local_scale());
   });
   return *std::max_element(norms.begin(), norms.end());
 }
@@ -419,12 +419,12 @@ std::string Trainer::graph() const {
   return print_graph(impl_->recordings.last()->compiled().graph);
 }
 
-// One worker writes; the others wait until the file is there.
+// All workers have the same to write, so one does. Nobody waits for it: programs that save only on
+// worker 0 and programs that save on all of them both work.
 void Trainer::save(const std::string& path) const {
   Job& job = *impl_->job;
   job.watch().doing(impl_->steps, "save");
   if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model);
-  if (job.workers() != nullptr) job.workers()->barrier();
 }
 
 void Trainer::load(const std::string& path) { load_checkpoint(path, impl_->model); }

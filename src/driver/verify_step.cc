@@ -148,7 +148,7 @@ void train_plainly(const Model& model, const StepFunction& step, const PlainRequ
     }
     if (request.clips_locally) {
       const torch::NoGradGuard no_grad;
-      clip_scaled_gradients(gradients_of(model), request.options, request.local_scale);
+      clip_gradients(gradients_of(model), request.options, request.local_scale);
     }
     sum.add(state);
   }

@@ -1,8 +1,13 @@
 #include "tests/parity/parity.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+
+#include "runtime/random_streams.h"
+#include "tests/parity/on_devices.h"
 
 namespace epl::parity {
 namespace {
@@ -112,41 +117,178 @@ struct TurnResult {
   std::map<std::string, torch::Tensor> metrics;
 };
 
-// The loop that every LibTorch program has, with gradient accumulation and clipping as users add
-// it.
-TurnResult step_plain(const Turn& turn, const Batch& batch, const Variant& variant) {
-  TurnResult result;
-  for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->zero_grad();
-  const int count = variant.micro_batches();
-  for (const Batch& micro_batch : count == 1 ? std::vector<Batch>{batch} : cut(batch, count)) {
-    StepOutput output = turn.step(micro_batch);
-    (count == 1 || variant.sums() ? output.loss : output.loss / count).backward();
-    result.loss += output.loss.item<double>() / count;
-    for (const auto& [name, value] : output.metrics) {
-      torch::Tensor& merged = result.metrics[name];
-      merged = merged.defined() ? merged + value.detach() : copy(value);
-    }
-  }
-  for (auto& [name, value] : result.metrics) {
-    if (count > 1) value = value / count;
-  }
+std::vector<torch::Tensor> parameters_of(const Turn& turn) {
   std::vector<torch::Tensor> parameters;
   for (const OptimizerPointer& optimizer : turn.optimizers) {
     for (const auto& group : optimizer->param_groups()) {
       parameters.insert(parameters.end(), group.params().begin(), group.params().end());
     }
   }
-  const TrainerOptions& options = variant.options();
+  return parameters;
+}
+
+double clip(const std::vector<torch::Tensor>& parameters, const TrainerOptions& options) {
+  double norm = 0;
   if (options.clip_grad_norm > 0) {
-    result.gradient_norm = torch::nn::utils::clip_grad_norm_(parameters, options.clip_grad_norm,
-                                                             options.clip_norm_type);
+    norm = torch::nn::utils::clip_grad_norm_(parameters, options.clip_grad_norm,
+                                             options.clip_norm_type);
   }
   if (options.clip_grad_value > 0) {
     torch::nn::utils::clip_grad_value_(parameters, options.clip_grad_value);
   }
+  return norm;
+}
+
+void run_micro_batches(const Turn& turn, const std::vector<Batch>& micro_batches, int count,
+                       bool sums, TurnResult& result) {
+  for (const Batch& micro_batch : micro_batches) {
+    StepOutput output = turn.step(micro_batch);
+    (count == 1 || sums ? output.loss : output.loss / count).backward();
+    result.loss += output.loss.item<double>() / count;
+    for (const auto& [name, value] : output.metrics) {
+      torch::Tensor& merged = result.metrics[name];
+      merged = merged.defined() ? merged + value.detach() : copy(value);
+    }
+  }
+}
+
+void finish_metrics(int count, TurnResult& result) {
+  for (auto& [name, value] : result.metrics) {
+    if (count > 1) value = value / count;
+  }
+}
+
+// The loop that every LibTorch program has, with gradient accumulation and clipping as users add
+// it.
+TurnResult step_plain(const Turn& turn, const Batch& batch, const Variant& variant) {
+  TurnResult result;
+  for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->zero_grad();
+  const int count = variant.micro_batches();
+  run_micro_batches(turn, count == 1 ? std::vector<Batch>{batch} : cut(batch, count), count,
+                    variant.sums(), result);
+  finish_metrics(count, result);
+  result.gradient_norm = clip(parameters_of(turn), variant.options());
   for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->step();
   return result;
 }
+
+// What N devices do, one after the other: each starts from the same buffers and draws from its own
+// stream, has its own gradients, which may be clipped, and its part of the sum. Floating-point
+// buffers become the mean of all.
+class PlainDevices {
+ public:
+  PlainDevices(const Variant& variant, const std::vector<NamedModule>& modules)
+      : variant_(variant) {
+    for (int i = 0; i < variant.all_devices(); ++i) streams_.emplace_back(i);
+    for (const NamedModule& named : modules) {
+      for (const torch::Tensor& buffer : named.module->buffers()) buffers_.push_back(buffer);
+    }
+  }
+
+  TurnResult step(const Turn& turn, const Batch& batch) {
+    const int devices = variant_.all_devices();
+    const int count = devices * variant_.micro_batches();
+    for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->zero_grad();
+    begin(parameters_of(turn));
+    TurnResult result;
+    const std::vector<Batch> parts = cut(batch, count);
+    for (int device = 0; device < devices; ++device) {
+      std::vector<Batch> own;
+      for (int i = 0; i < variant_.micro_batches(); ++i) {
+        own.push_back(parts[part_of(device, i)]);
+      }
+      run_device(device, [&] { run_micro_batches(turn, own, count, variant_.sums(), result); });
+      result.gradient_norm = std::max(result.gradient_norm, take_gradients());
+    }
+    finish_metrics(count, result);
+    end();
+    if (!variant_.clips_locally()) result.gradient_norm = clip(parameters_, variant_.options());
+    for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->step();
+    return result;
+  }
+
+ private:
+  // Rows lie in the order: replica, micro batch, slice.
+  size_t part_of(int device, int micro_batch) const {
+    const int slices = variant_.slice_count();
+    const int replica = device / slices;
+    return static_cast<size_t>((replica * variant_.micro_batches() + micro_batch) * slices +
+                               device % slices);
+  }
+
+  void begin(std::vector<torch::Tensor> parameters) {
+    torch::NoGradGuard no_grad;
+    parameters_ = std::move(parameters);
+    sums_.clear();
+    for (torch::Tensor& parameter : parameters_) {
+      sums_.push_back(std::exchange(parameter.mutable_grad(), torch::Tensor()));
+    }
+    before_.clear();
+    after_.clear();
+    for (const torch::Tensor& buffer : buffers_) before_.push_back(copy(buffer));
+  }
+
+  void run_device(int device, const std::function<void()>& run) {
+    at::Generator program = at::detail::getDefaultCPUGenerator();
+    at::Generator own = streams_[static_cast<size_t>(device)].default_generator();
+    const torch::Tensor state = program.get_state();
+    if (device > 0) {
+      torch::NoGradGuard no_grad;
+      for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(before_[i]);
+      program.set_state(own.get_state());
+    }
+    run();
+    if (device > 0) {
+      own.set_state(program.get_state());
+      program.set_state(state);
+    }
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      if (after_.size() <= i) {
+        after_.push_back(copy(buffers_[i]));
+      } else if (buffers_[i].is_floating_point()) {
+        after_[i] += buffers_[i];
+      }
+    }
+  }
+
+  // Adds the device's gradients to the sum. A device's own gradient is what it hands in times the
+  // number of devices.
+  double take_gradients() {
+    torch::NoGradGuard no_grad;
+    const double scale = variant_.sums() ? 1 : variant_.all_devices();
+    double norm = 0;
+    if (variant_.clips_locally()) {
+      for (torch::Tensor& parameter : parameters_) {
+        if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad() * scale;
+      }
+      norm = clip(parameters_, variant_.options());
+    }
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      torch::Tensor own = std::exchange(parameters_[i].mutable_grad(), torch::Tensor());
+      if (!own.defined()) continue;
+      if (variant_.clips_locally()) own = own / scale;
+      sums_[i] = sums_[i].defined() ? sums_[i] + own : own;
+    }
+    return norm;
+  }
+
+  void end() {
+    torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = sums_[i];
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const bool mean = buffers_[i].is_floating_point();
+      buffers_[i].copy_(mean ? after_[i] / variant_.all_devices() : after_[i]);
+    }
+  }
+
+  const Variant& variant_;
+  std::vector<RandomStreams> streams_;
+  std::vector<torch::Tensor> buffers_;
+  std::vector<torch::Tensor> parameters_;
+  std::vector<torch::Tensor> sums_;
+  std::vector<torch::Tensor> before_;
+  std::vector<torch::Tensor> after_;
+};
 
 using StepTurn = std::function<TurnResult(size_t turn, const Batch& batch)>;
 
@@ -286,18 +428,33 @@ testing::AssertionResult compare_numbers(const std::string& what, double plain, 
 
 Trace train_plain(const MakeProgram& make, const MakeBatch& batch, const Variant& variant) {
   return train(make, batch, variant, [&](const Program& program) -> StepTurn {
-    return [&program, &variant](size_t turn, const Batch& batch) {
-      return step_plain(program.turns[turn], batch, variant);
+    auto devices = std::make_shared<PlainDevices>(variant, modules_of(program));
+    return [&program, &variant, devices](size_t turn, const Batch& batch) {
+      return variant.all_devices() == 1 ? step_plain(program.turns[turn], batch, variant)
+                                        : devices->step(program.turns[turn], batch);
     };
   });
 }
 
-Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& variant) {
-  epl::init(epl::Config{
-      {"pipeline.num_micro_batch", variant.micro_batches()},
-      {"communication.gradients_reduce_method", variant.sums() ? "sum" : "mean"},
-      {"optimizer.num_apply_group", variant.apply_groups()},
+bool Variant::clips_locally() const {
+  const bool after = std::any_of(settings_.begin(), settings_.end(), [](const Setting& setting) {
+    return setting.key == "communication.clip_after_allreduce";
   });
+  const bool clips = options_.clip_grad_norm > 0 || options_.clip_grad_value > 0;
+  return clips && !after && all_devices() > 1;
+}
+
+Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& variant) {
+  std::vector<Setting> settings = variant.settings();
+  settings.emplace_back("pipeline.num_micro_batch", variant.micro_batches());
+  settings.emplace_back("communication.gradients_reduce_method", variant.sums() ? "sum" : "mean");
+  settings.emplace_back("optimizer.num_apply_group", variant.apply_groups());
+  epl::init(epl::Config(settings));
+  if (variant.slice_count() > 1) {
+    epl::set_default_strategy(epl::replicate(variant.slice_count()));
+  } else if (variant.all_devices() > 1) {
+    epl::set_default_strategy(epl::replicate(1));
+  }
   return train(make, batch, variant, [&](const Program& program) -> StepTurn {
     auto trainers = std::make_shared<std::vector<Trainer>>();
     for (const Turn& turn : program.turns) {
@@ -309,7 +466,8 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
       Trainer& trainer = (*trainers)[turn];
       StepResult result;
       if (variant.has_source()) {
-        const std::vector<Batch> micro_batches = cut(batch, variant.micro_batches());
+        const int parts = Env::get().cluster.local_devices() / variant.slice_count();
+        const std::vector<Batch> micro_batches = cut(batch, parts * variant.micro_batches());
         size_t next = 0;
         result = trainer.step([&] { return micro_batches.at(next++); });
         EXPECT_EQ(next, micro_batches.size()) << "calls of the source in one step";
@@ -326,7 +484,8 @@ testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exa
                                  const Variant& variant) {
   const Exactness of_sums =
       within(std::max(exactness.relative, 1e-6), "the order of a sum is free");
-  const Exactness& of_losses = variant.micro_batches() == 1 ? exactness : of_sums;
+  const bool one_part = variant.micro_batches() * variant.all_devices() == 1;
+  const Exactness& of_losses = one_part ? exactness : of_sums;
   for (size_t i = 0; i < plain.size(); ++i) {
     const std::string at = "after step " + std::to_string(i) + ": ";
     if (auto same = compare_tensors(plain[i].tensors, epl[i].tensors, exactness); !same) {
@@ -351,8 +510,22 @@ testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exa
 
 testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
                                 const Exactness& exactness, const Variant& variant) {
-  return compare(train_plain(make, batch, variant), train_epl(make, batch, variant), exactness,
-                 variant);
+  const Trace plain = train_plain(make, batch, variant);
+  if (variant.worker_devices().size() == 1) {
+    const OnDevices devices(variant.all_devices());
+    return compare(plain, train_epl(make, batch, variant), exactness, variant);
+  }
+  const std::vector<Trace> workers = train_on_workers(make, batch, variant);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const std::string who = "worker " + std::to_string(i) + ": ";
+    if (auto same = compare(plain, workers[i], exactness, variant); !same) {
+      return testing::AssertionFailure() << who << same.message();
+    }
+    if (auto same = compare(workers[0], workers[i], bit_equal(), variant); !same) {
+      return testing::AssertionFailure() << who << "not as worker 0: " << same.message();
+    }
+  }
+  return testing::AssertionSuccess();
 }
 
 testing::AssertionResult same_modules(const torch::nn::Module& plain, const torch::nn::Module& epl,

@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,19 @@ class Variant {
   }
   Variant& clip_value(double value) { return options_.clip_grad_value = value, *this; }
 
+  // Devices of one worker, as threads. The batch is cut over them.
+  Variant& devices(int count) { return workers_ = {count}, *this; }
+  // Devices of each of several workers, which are processes.
+  Variant& workers(std::vector<int> devices) { return workers_ = std::move(devices), *this; }
+  // Devices that share one micro batch: replicate(count) as default strategy.
+  Variant& slices(int count) { return slices_ = count, *this; }
+  // communication.clip_after_allreduce
+  Variant& clip_after() { return with("communication.clip_after_allreduce", true); }
+  // A key that changes how something is done, but not what comes out.
+  Variant& with(std::string key, ConfigValue value) {
+    return settings_.emplace_back(std::move(key), std::move(value)), *this;
+  }
+
   int steps() const { return steps_; }
   int micro_batches() const { return micro_batches_; }
   bool sums() const { return sum_; }
@@ -80,6 +94,11 @@ class Variant {
   bool has_source() const { return from_source_; }
   bool draws_in_loop() const { return draw_in_loop_; }
   const TrainerOptions& options() const { return options_; }
+  const std::vector<int>& worker_devices() const { return workers_; }
+  int all_devices() const { return std::accumulate(workers_.begin(), workers_.end(), 0); }
+  int slice_count() const { return slices_; }
+  const std::vector<Setting>& settings() const { return settings_; }
+  bool clips_locally() const;
 
  private:
   int steps_ = 5;
@@ -89,6 +108,9 @@ class Variant {
   bool from_source_ = false;
   bool draw_in_loop_ = false;
   TrainerOptions options_;
+  std::vector<int> workers_ = {1};
+  int slices_ = 1;
+  std::vector<Setting> settings_;
 };
 
 // All that can be seen of a training after one step.
@@ -104,6 +126,12 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
 testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exactness& exactness,
                                  const Variant& variant = {});
 
+// The training on each worker of variant.workers(), which are processes of their own. Throws where
+// one of them fails.
+std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,
+                                    const Variant& variant);
+
+// With several workers each of them is compared, and their parameters must have the same bits.
 testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
                                 const Exactness& exactness, const Variant& variant = {});
 

@@ -1,0 +1,172 @@
+// Trainings on several workers: each worker is a process forked from the test, which hands its
+// trace back in a file.
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <stdexcept>
+#include <thread>
+
+#include "driver/job.h"
+#include "tests/parity/parity.h"
+
+namespace epl::parity {
+namespace {
+
+int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const bool bound = bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  close(listener);
+  if (!bound) throw std::runtime_error("no free port");
+  return ntohs(address.sin_port);
+}
+
+void save(const Trace& trace, const std::string& path) {
+  torch::serialize::OutputArchive file;
+  file.write("steps", torch::tensor(static_cast<int64_t>(trace.size())));
+  for (size_t i = 0; i < trace.size(); ++i) {
+    const std::string at = std::to_string(i) + "_";
+    std::string names;
+    for (size_t j = 0; j < trace[i].tensors.size(); ++j) {
+      names += trace[i].tensors[j].first + "\n";
+      file.write(at + std::to_string(j), trace[i].tensors[j].second);
+    }
+    file.write(at + "names", c10::IValue(names));
+    file.write(at + "losses", torch::tensor(trace[i].losses, torch::kDouble));
+    file.write(at + "norms", torch::tensor(trace[i].gradient_norms, torch::kDouble));
+  }
+  file.save_to(path);
+}
+
+std::vector<double> numbers(const torch::Tensor& tensor) {
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+Trace load(const std::string& path) {
+  torch::serialize::InputArchive file;
+  file.load_from(path);
+  const auto tensor = [&](const std::string& key) {
+    torch::Tensor read;
+    file.read(key, read);
+    return read;
+  };
+  Trace trace(static_cast<size_t>(tensor("steps").item<int64_t>()));
+  for (size_t i = 0; i < trace.size(); ++i) {
+    const std::string at = std::to_string(i) + "_";
+    c10::IValue names;
+    file.read(at + "names", names);
+    std::istringstream lines(names.toStringRef());
+    std::string name;
+    for (int j = 0; std::getline(lines, name); ++j) {
+      trace[i].tensors.emplace_back(name, tensor(at + std::to_string(j)));
+    }
+    trace[i].losses = numbers(tensor(at + "losses"));
+    trace[i].gradient_norms = numbers(tensor(at + "norms"));
+  }
+  return trace;
+}
+
+// The rows of the devices [first, first + count) of `all`.
+Batch rows_of(const Batch& batch, int first, int count, int all) {
+  Batch rows;
+  for (const torch::Tensor& tensor : batch) {
+    const int64_t each = tensor.size(0) / all;
+    rows.push_back(tensor.narrow(0, first * each, count * each));
+  }
+  return rows;
+}
+
+// Kills what is left of the workers at the end.
+class Workers {
+ public:
+  ~Workers() {
+    for (pid_t pid : running_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
+  void start(const std::function<void()>& work) {
+    const pid_t pid = fork();
+    if (pid < 0) throw std::runtime_error("cannot fork");
+    if (pid == 0) {
+      int code = 1;
+      try {
+        work();
+        code = testing::Test::HasFailure() ? 2 : 0;
+      } catch (const std::exception& error) {
+        std::cerr << "worker " << running_.size() << ": " << error.what() << "\n";
+      }
+      std::cerr.flush();
+      _exit(code);
+    }
+    running_.push_back(pid);
+  }
+
+  void wait() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    const size_t all = running_.size();
+    std::string failed;
+    while (!running_.empty()) {
+      for (size_t i = 0; i < running_.size(); ++i) {
+        int status = 0;
+        if (waitpid(running_[i], &status, WNOHANG) != running_[i]) continue;
+        if (status != 0) failed += " with status " + std::to_string(status);
+        running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i--));
+      }
+      if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("workers hang");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    if (!failed.empty()) {
+      throw std::runtime_error("of " + std::to_string(all) + " workers some ended" + failed);
+    }
+  }
+
+ private:
+  std::vector<pid_t> running_;
+};
+
+}  // namespace
+
+std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,
+                                    const Variant& variant) {
+  const std::vector<int>& devices = variant.worker_devices();
+  const std::string folder = testing::TempDir() + "epl_workers_" + std::to_string(getpid());
+  const std::string master = "127.0.0.1:" + std::to_string(free_port());
+  epl::init();  // no threads of earlier devices: they would not come along
+  Workers workers;
+  int first = 0;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const auto own_rows = [&, first, i](int step) {
+      return rows_of(batch(step), first, devices[i], variant.all_devices());
+    };
+    workers.start([&] {
+      setenv("EPL_WORKER_INDEX", std::to_string(i).c_str(), 1);
+      setenv("EPL_WORKER_NUM", std::to_string(devices.size()).c_str(), 1);
+      setenv("EPL_MASTER", master.c_str(), 1);
+      setenv("EPL_DEVICES", std::to_string(devices[i]).c_str(), 1);
+      save(train_epl(make, own_rows, variant), folder + "_" + std::to_string(i));
+      Job::replace(nullptr);
+    });
+    first += devices[i];
+  }
+  workers.wait();
+  std::vector<Trace> traces;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const std::string path = folder + "_" + std::to_string(i);
+    traces.push_back(load(path));
+    unlink(path.c_str());
+  }
+  return traces;
+}
+
+}  // namespace epl::parity
