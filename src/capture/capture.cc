@@ -152,11 +152,13 @@ RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
   return run;
 }
 
-std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run) {
+std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run,
+                               std::vector<at::Tensor>& values) {
   std::vector<Metric> metrics;
   for (const auto& [name, tensor] : run.output.metrics) {
     EPL_CHECK(tensor.defined(), concat("the metric \"", name, "\" is undefined"), "epl::Trainer");
     metrics.push_back({collections::kGlobalMean, name, recorder.returned(tensor)});
+    values.push_back(tensor.detach().clone());
   }
   for (const auto& entry : run.collected) {
     if (entry.collection == collections::kCheckpoints) continue;
@@ -164,6 +166,7 @@ std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run) {
               concat("the metric \"", entry.name, "\" is returned by the step and collected too"),
               "epl::add_to_collection");
     metrics.push_back({entry.collection, entry.name, recorder.returned(entry.tensor)});
+    values.push_back(entry.tensor.detach().clone());
   }
   return metrics;
 }
@@ -199,7 +202,7 @@ Capture capture_step(const CaptureRequest& request) {
     const RecordedRun run = run_recorded(recorder, request, trained, borders);
     capture.loss = run.output.loss.item<double>();
     loss = recorder.returned(run.output.loss);
-    metrics = metrics_of(recorder, run);
+    metrics = metrics_of(recorder, run, capture.metric_values);
     for (size_t i = 0; i < trained.size(); ++i) {
       if (!run.gradients[i].defined()) continue;
       gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));

@@ -30,6 +30,7 @@ struct CaptureRequest {
 struct Capture {
   Graph graph;
   double loss = 0;  // of the recorded run: a replay on the same batch must give it again
+  std::vector<at::Tensor> metric_values;  // of the recorded run, as Graph::metrics
   // The tensors that the step closes over. Where one is gone, the user has assigned another one to
   // its variable, and the recording is out of date.
   std::vector<WeakTensor> closed_over;

@@ -1,5 +1,5 @@
-// A step function runs only while it is recorded. What it stores elsewhere, or does besides returning
-// its loss, would happen once and never again.
+// A step function runs only while it is recorded. What it stores elsewhere, or does besides
+// returning its loss, would happen once and never again.
 #include <epl/error.h>
 #include <gtest/gtest.h>
 
@@ -26,18 +26,19 @@ struct KeptTensor : testing::Test {
 
 TEST_F(KeptTensor, ThatReplacesAHiddenStateIsAnError) {
   Tensor state = torch::zeros({2, 4});
-  EXPECT_EQ(error_of(
-                net,
-                [&](const Batch& rows) {
-                  state = torch::tanh(net.forward(rows[0]) + state).detach();
-                  return net.forward(state).sum();
-                },
-                batch),
-            "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::detach, "
-            "after it has returned: replayed steps would never change it\n"
-            "  asked by: epl::Trainer\n"
-            "  try:      return it as a metric, write it by copy_() into a tensor that lives outside "
-            "of the step, or set debug.kept_tensor = \"ignore\" where nobody reads it");
+  EXPECT_EQ(
+      error_of(
+          net,
+          [&](const Batch& rows) {
+            state = torch::tanh(net.forward(rows[0]) + state).detach();
+            return net.forward(state).sum();
+          },
+          batch),
+      "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::detach, "
+      "after it has returned: replayed steps would never change it\n"
+      "  asked by: epl::Trainer\n"
+      "  try:      return it as a metric, write it by copy_() into a tensor that lives outside "
+      "of the step, or set debug.kept_tensor = \"ignore\" where nobody reads it");
 }
 
 // The tensor that detach() returns is seen by no operator, unless one reads it.
@@ -110,14 +111,13 @@ TEST_F(KeptTensor, IsFineWhereItIsWrittenIntoStateOfTheUsersOwn) {
 
 TEST(StepFunction, ThatCallsBackwardItselfIsAnError) {
   torch::nn::LinearImpl net(4, 4);
-  EXPECT_EQ(error_of(
-                net,
-                [&](const Batch& rows) {
-                  const Tensor loss = net.forward(rows[0]).sum();
-                  loss.backward({}, /*retain_graph=*/true);
-                  return loss;
-                },
-                {torch::ones({2, 4})}),
+  EXPECT_EQ(error_of(net,
+                     [&](const Batch& rows) {
+                       const Tensor loss = net.forward(rows[0]).sum();
+                       loss.backward({}, /*retain_graph=*/true);
+                       return loss;
+                     },
+                     {torch::ones({2, 4})}),
             "epl: the step function calls backward() itself\n"
             "  asked by: epl::Trainer\n"
             "  try:      return the loss: epl::Trainer::step runs backward and the update");
@@ -127,13 +127,12 @@ TEST(StepFunction, ThatCallsBackwardItselfIsAnError) {
 TEST(StepFunction, MayCallZeroGrad) {
   torch::nn::LinearImpl net(4, 4);
   net.weight.mutable_grad() = torch::ones({4, 4});
-  EXPECT_EQ(error_of(
-                net,
-                [&](const Batch& rows) {
-                  net.zero_grad();
-                  return net.forward(rows[0]).sum();
-                },
-                {torch::ones({2, 4})}),
+  EXPECT_EQ(error_of(net,
+                     [&](const Batch& rows) {
+                       net.zero_grad();
+                       return net.forward(rows[0]).sum();
+                     },
+                     {torch::ones({2, 4})}),
             "no error");
   EXPECT_TRUE(net.weight.grad().equal(torch::ones({4, 4})));
 }

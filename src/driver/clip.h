@@ -8,8 +8,8 @@
 namespace epl {
 
 // Clips in place, first by norm, then by value. Returns the norm before, 0 where none is asked for.
-// The gradients are 1 / scale of those that are meant: before they are reduced, those of a device carry
-// its share in the mean over all.
+// The gradients are 1 / scale of those that are meant: before they are reduced, those of a device
+// carry its share in the mean over all.
 double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options,
                       double scale = 1);
 

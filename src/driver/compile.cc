@@ -4,6 +4,7 @@
 
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"
+#include "passes/own_generators.h"
 #include "passes/own_gradients.h"
 #include "passes/purify.h"
 #include "plan/lower.h"
@@ -22,6 +23,8 @@ PassList standard_passes(const Config& config, const CompileOptions& options) {
   if (reduces && config.get<bool>("communication.sparse_as_dense")) {
     passes.push_back(std::make_unique<DenseGradients>());
   }
+  // Before DeadCode, which removes the arguments that an operator was like.
+  if (reduces) passes.push_back(std::make_unique<OwnGenerators>());
   // Last: removes what the others left without a reader.
   passes.push_back(std::make_unique<DeadCode>());
   return passes;

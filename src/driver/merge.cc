@@ -36,31 +36,66 @@ std::vector<at::Tensor> gather(const std::vector<at::Tensor>& mine, Communicator
   return result;
 }
 
+// `parts`: those of each device, micro batch by micro batch. Gives those of each replica.
+std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t micro_batches,
+                                    size_t slices, const TwoSizes& sizes, size_t metric) {
+  std::vector<at::Tensor> joined;
+  const size_t replicas = parts.size() / micro_batches / slices;
+  for (size_t replica = 0; replica < replicas; ++replica) {
+    for (size_t i = 0; i < micro_batches; ++i) {
+      std::vector<at::Tensor> of_slices;
+      for (size_t slice = 0; slice < slices; ++slice) {
+        of_slices.push_back(parts[(replica * slices + slice) * micro_batches + i]);
+      }
+      const at::Tensor& one = of_slices[0];
+      if (sizes.metrics[metric] == SliceMerge::kConcat) {
+        joined.push_back(at::cat(of_slices, sizes.metric_batch_dims[metric]));
+      } else if (sizes.metrics[metric] == SliceMerge::kSum) {
+        joined.push_back(at::stack(of_slices).sum(0).to(one.scalar_type()));
+      } else {
+        joined.push_back(one.is_floating_point() ? at::stack(of_slices).mean(0) : one);
+      }
+    }
+  }
+  return joined;
+}
+
 }  // namespace
 
-double mean_loss(const std::vector<DeviceRun>& runs) {
+double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
   size_t count = 0;
   for (const auto& run : runs) count += run.losses.size();
   double mean = 0;  // as the plain loop adds up shares
   for (const auto& run : runs) {
     for (double loss : run.losses) mean += loss / static_cast<double>(count);
   }
-  return mean;
+  return step.sizes().loss == SliceMerge::kSum ? mean * step.plan().slices : mean;
 }
 
 std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& runs,
-                                                Communicator* workers) {
+                                                const ReadyStep& step, Communicator* workers,
+                                                int first) {
   std::map<std::string, at::Tensor> merged;
-  for (const auto& [name, metric] : runs[0].metrics) {
-    std::vector<at::Tensor> parts = metric.parts;
-    if (!is_local(metric.collection)) {
-      for (size_t device = 1; device < runs.size(); ++device) {
-        const auto& more = runs[device].metrics.at(name).parts;
-        parts.insert(parts.end(), more.begin(), more.end());
-      }
-      if (workers != nullptr) parts = gather(parts, *workers);
+  const auto& metrics = step.compiled().graph.metrics;
+  const auto slices = static_cast<size_t>(step.plan().slices);
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const std::string& name = metrics[i].name;
+    const size_t micro_batches = runs[0].metrics.at(name).parts.size();
+    const bool stays = is_local(metrics[i].collection) && runs.size() % slices == 0;
+    std::vector<at::Tensor> parts;
+    for (const auto& run : runs) {
+      const auto& own = run.metrics.at(name).parts;
+      parts.insert(parts.end(), own.begin(), own.end());
     }
-    merged[name] = merge_metric(metric.collection, parts);
+    const bool gathers = workers != nullptr && !stays;
+    if (gathers) parts = gather(parts, *workers);
+    if (slices > 1) parts = join_slices(parts, micro_batches, slices, step.sizes(), i);
+    if (is_local(metrics[i].collection)) {
+      const size_t replica = gathers ? static_cast<size_t>(first) / slices : 0;
+      const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(replica * micro_batches);
+      parts = {begin, begin + static_cast<std::ptrdiff_t>(micro_batches)};
+    }
+    merged[name] = merge_metric(metrics[i].collection, parts);
   }
   return merged;
 }

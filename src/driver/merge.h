@@ -10,13 +10,15 @@
 
 namespace epl {
 
-// Over the devices and micro batches of this worker.
-double mean_loss(const std::vector<DeviceRun>& runs);
+// Mean over the micro batches and replicas of this worker.
+double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step);
 
-// GLOBAL_ metrics over all micro batches of all devices of all workers, in the order of devices;
-// LOCAL_ ones over the micro batches of this worker's first device. `workers` is null where there
-// is one worker.
+// GLOBAL_ metrics over all micro batches of all replicas of all workers, in the order of devices;
+// LOCAL_ ones over the micro batches of the replica that this worker's first device belongs to.
+// What the slices of a micro batch give is made whole first. `workers` is null where there is one
+// worker; `first`: the number of this worker's first device.
 std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& runs,
-                                                Communicator* workers);
+                                                const ReadyStep& step, Communicator* workers,
+                                                int first);
 
 }  // namespace epl

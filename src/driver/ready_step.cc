@@ -7,12 +7,13 @@
 namespace epl {
 
 ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture,
-                     const std::vector<Channel>& channels, ExchangeOptions options)
+                     TwoSizes sizes, const std::vector<Channel>& channels, ExchangeOptions options)
     : compiled_(std::move(step)),
       replicas_(replicas),
       own_state_(static_cast<size_t>(replicas.size())),
       executors_(static_cast<size_t>(replicas.size())),
       recorded_loss_(capture.loss),
+      sizes_(std::move(sizes)),
       closed_over_(capture.closed_over) {
   replicas.team.run([&](int device) {
     LocalReplica& replica = replicas[device];

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "capture/two_sizes.h"
 #include "driver/compile.h"
 #include "driver/local_replicas.h"
 #include "driver/model.h"
@@ -31,13 +32,14 @@ struct DeviceRun {
 
 class ReadyStep {
  public:
-  ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture,
+  ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture, TwoSizes sizes,
             const std::vector<Channel>& channels, ExchangeOptions options);
 
   const Plan& plan() const { return compiled_.plan; }
   const CompiledStep& compiled() const { return compiled_; }
   GradientExchange& exchange() { return *exchange_; }
   double recorded_loss() const { return recorded_loss_; }
+  const TwoSizes& sizes() const { return sizes_; }  // empty where micro batches are not cut
 
   // A variable that the step function reads holds another tensor than when it was recorded.
   bool out_of_date() const;
@@ -90,6 +92,7 @@ class ReadyStep {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::unique_ptr<GradientExchange> exchange_;
   const double recorded_loss_;
+  const TwoSizes sizes_;
   const std::vector<WeakTensor> closed_over_;
   std::vector<std::vector<Part>> updates_;
 };

@@ -59,6 +59,11 @@ const Replication& Recordings::replication(const Batch& batch) {
   return *replication_;
 }
 
+TwoSizes Recordings::sizes_of(const Capture& capture, const Batch& batch) {
+  const int times = replication_->slices;
+  return compare_sizes(capture, record(repeat_rows(batch, times)), times, replication_->asked_by);
+}
+
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   Capture capture = record(batch);
   CompileOptions options;
@@ -67,10 +72,12 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   options.slices = replication_->slices;
   options.clips_locally =
       subject_.clips && !subject_.config.get<bool>("communication.clip_after_allreduce");
+  TwoSizes sizes;
+  if (replication_->slices > 1) sizes = sizes_of(capture, batch);
   CompiledStep compiled = compile(std::move(capture.graph), subject_.config, options);
   LocalReplicas& replicas = subject_.replicas;
   replicas.team.memory(0).trim();  // what the recorded run needed does not stay
-  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture,
+  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, std::move(sizes),
                                      subject_.job.channels(), exchange_options(subject_.config));
 }
 

@@ -51,6 +51,7 @@ class Recordings {
 
   Key key_of(const Batch& batch) const;
   Capture record(const Batch& batch);
+  TwoSizes sizes_of(const Capture& capture, const Batch& batch);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void forget_all();
   void forget_out_of_date();

@@ -82,12 +82,16 @@ struct Trainer::Impl {
     return config.get<std::string>("communication.gradients_reduce_method") == "mean";
   }
   // The gradient of the loss of one micro batch on one device.
-  double seed() const {
+  double seed(const ReadyStep& ready) const {
     const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
-    return takes_mean() ? 1.0 / (parts * devices()) : 1.0;
+    const double of_slice =
+        ready.sizes().loss == SliceMerge::kMean ? 1.0 / ready.plan().slices : 1.0;
+    return takes_mean() ? of_slice / (parts * ready.plan().replicas) : of_slice;
   }
-  // What a device's own gradient is of the one that it hands in: its share of the mean.
-  double local_scale() const { return takes_mean() ? devices() : 1; }
+  // What a replica's own gradient is of the one that it hands in: its share of the mean.
+  double local_scale(const ReadyStep& ready) const {
+    return takes_mean() ? ready.plan().replicas : 1;
+  }
   bool clips_locally() const {
     return clips(options) && devices() > 1 &&
            !config.get<bool>("communication.clip_after_allreduce");
@@ -183,7 +187,7 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   ready.hand_out_state();
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
   ready.exchange().begin();
-  const double seed_of_device = seed();
+  const double seed_of_device = seed(ready);
   try {
     job->team().run([&](int device) {
       const auto at = static_cast<size_t>(device);
@@ -235,13 +239,28 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
       "or \"ignore\"");
 }
 
-// Every replica clips its own gradients; where a replica has several slices here, their sum.
+// Every replica clips its own gradients. Where it has several slices their sum counts: the first
+// one gets it, the others zeros.
 double Trainer::Impl::clip_locally(ReadyStep& ready) {
+  const int slices = ready.plan().slices;
+  EPL_CHECK(replicas.size() % slices == 0,
+            concat("cannot clip the gradients of a replica of ", slices,
+                   " devices before they are reduced: worker ", job->cluster().worker_index,
+                   " has ", replicas.size(), " of them"),
+            "TrainerOptions", "communication.clip_after_allreduce = true");
   std::vector<double> norms(static_cast<size_t>(replicas.size()));
   job->team().run([&](int device) {
     const c10::AutoGradMode no_grad(false);
-    norms[static_cast<size_t>(device)] =
-        clip_gradients(ready.gradients_of(device), options, local_scale());
+    if (device % slices != 0) return;
+    const std::vector<at::Tensor> first = ready.gradients_of(device);
+    for (int slice = 1; slice < slices; ++slice) {
+      const std::vector<at::Tensor> other = ready.gradients_of(device + slice);
+      for (size_t i = 0; i < first.size(); ++i) {
+        at::Tensor(first[i]).add_(other[i]);
+        at::Tensor(other[i]).zero_();
+      }
+    }
+    norms[static_cast<size_t>(device)] = clip_gradients(first, options, local_scale(ready));
   });
   return *std::max_element(norms.begin(), norms.end());
 }
@@ -338,8 +357,8 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   const torch::NoGradGuard no_grad;
   job->watch().doing(steps, "merge");
   StepResult result;
-  result.loss = mean_over_workers(mean_loss(runs));
-  result.metrics = merge_metrics(runs, job->workers());
+  result.loss = mean_over_workers(mean_loss(runs, ready));
+  result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
   job->watch().doing(steps, "update");
   reduce_and_update(ready, result);
   ready.average_state(job->workers());
@@ -349,14 +368,23 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
 }
 
 PlainStep Trainer::Impl::run_plainly(const DeviceBatches& batches) {
-  const StateSnapshot before(recordings.find(batches[0][0], 0, steps).compiled());
-  PlainRequest request{batches,       seed(), options,   clips_locally(),
-                       local_scale(), {},     devices(), job->workers()};
+  const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+  const StateSnapshot before(ready.compiled());
+  PlainRequest request{batches,
+                       seed(ready),
+                       options,
+                       clips_locally(),
+                       local_scale(ready),
+                       std::min(ready.plan().slices, replicas.size()),
+                       {},
+                       devices(),
+                       job->workers()};
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
   request.random_state = [&](int device) {
     return replicas[device].streams.default_generator().get_state();
   };
   PlainStep plain = run_plain_step(model, function, request, before);
+  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= ready.plan().slices;
   plain.loss = mean_over_workers(plain.loss);
   return plain;
 }

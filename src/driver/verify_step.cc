@@ -85,7 +85,7 @@ class Sum {
  public:
   explicit Sum(const Model& model) : model_(model) {}
 
-  void add(const StateSnapshot& state) {
+  void add_gradients() {
     const torch::NoGradGuard no_grad;
     const auto& parameters = model_.parameters();
     gradients_.resize(parameters.size());
@@ -95,6 +95,10 @@ class Sum {
       gradients_[i] = gradients_[i].defined() ? gradients_[i] + now : now;
       parameters[i].second.mutable_grad() = at::Tensor();
     }
+  }
+
+  void add_state(const StateSnapshot& state) {
+    const torch::NoGradGuard no_grad;
     const auto tensors = state.tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (states_.size() <= i) states_.push_back(at::zeros_like(tensors[i]));
@@ -146,11 +150,13 @@ void train_plainly(const Model& model, const StepFunction& step, const PlainRequ
           loss.item<double>() / static_cast<double>(request.batches[device].size() * devices);
       loss.backward(at::full_like(loss, request.seed));
     }
+    sum.add_state(state);
+    if ((device + 1) % static_cast<size_t>(request.slices) != 0) continue;  // a replica's gradients
     if (request.clips_locally) {
       const torch::NoGradGuard no_grad;
       clip_gradients(gradients_of(model), request.options, request.local_scale);
     }
-    sum.add(state);
+    sum.add_gradients();
   }
   sum.finish(request, state);
   if (!request.clips_locally) {

@@ -33,7 +33,8 @@ struct PlainRequest {
   double seed = 1;
   TrainerOptions options;
   bool clips_locally = false;
-  double local_scale = 1;  // a device's gradient times this is the one that is clipped locally
+  double local_scale = 1;  // a replica's gradient times this is the one that is clipped locally
+  int slices = 1;          // devices here that share a replica
   std::function<at::Tensor(int device)> random_state;  // undefined: the program's own
   int devices = 1;                                     // of the whole job
   Communicator* workers = nullptr;

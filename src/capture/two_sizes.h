@@ -1,0 +1,39 @@
+// One step recorded at two sizes of its micro batch: the same operators with other numbers.
+//
+// The comparison tells which dimension of each value is the batch, with no rule per operator, and
+// whether rows stand for themselves, so that the micro batch may be cut over devices.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "ir/graph.h"
+
+namespace epl {
+
+// How what the slices of a micro batch give becomes what the whole would have given.
+enum class SliceMerge : uint8_t {
+  kMean,    // the same however often the rows come
+  kSum,     // it grows with them
+  kConcat,  // it has a row for each
+};
+
+struct TwoSizes {
+  std::vector<int> batch_dims;  // by ValueId; -1: the value has no batch dimension
+  SliceMerge loss = SliceMerge::kMean;
+  std::vector<SliceMerge> metrics;     // as Graph::metrics
+  std::vector<int> metric_batch_dims;  // as Graph::metrics; of those that are joined
+};
+
+// `large` is the same step on the rows of `small`, given `times` times. Throws epl::Error, asked by
+// `asked_by`, where the step does other operators then, where rows of the batch look at each other
+// (a value has two batch dimensions), and where the loss is neither a mean nor a sum over the rows.
+TwoSizes compare_sizes(const Capture& small, const Capture& large, int times,
+                       const std::string& asked_by);
+
+// The rows of the batch (dim 0 of every tensor that has one) so many times, one copy behind the
+// other.
+Batch repeat_rows(const Batch& batch, int times);
+
+}  // namespace epl
