@@ -262,7 +262,11 @@ double Trainer::Impl::clip_locally(ReadyStep& ready) {
     }
     norms[static_cast<size_t>(device)] = clip_gradients(first, options, local_scale(ready));
   });
-  return *std::max_element(norms.begin(), norms.end());
+  double largest = *std::max_element(norms.begin(), norms.end());
+  if (job->workers() == nullptr) return largest;
+  const at::Tensor of_all = at::full({1}, largest, at::kDouble);
+  job->workers()->all_reduce({of_all}, ReduceOp::kMax);
+  return of_all.item<double>();
 }
 
 // Into the gradients of device 0, each device some of them.
