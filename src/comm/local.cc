@@ -108,7 +108,7 @@ class LocalCommunicator final : public Communicator {
                       const std::vector<int64_t>& rows, ReduceOp op) override {
     OpenCall open = {caller_.reduce_scatter(whole, part, rows, op), {}, address(whole), nullptr};
     run(open, [&] {
-      const int64_t begin = rows_before(rows, rank()) * open.call.row_bytes();
+      const int64_t begin = Parts(whole, rows, open.call.row_bytes()).begin(rank());
       c10::SmallVector<const void*, 16> sources;
       for (int i = 0; i < size(); ++i) sources.push_back(call_of(i).from + begin);
       void* target = part.data_ptr();
@@ -120,12 +120,8 @@ class LocalCommunicator final : public Communicator {
                   const std::vector<int64_t>& rows) override {
     OpenCall open = {caller_.all_gather(part, whole, rows), {}, address(part), nullptr};
     run(open, [&] {
-      char* place = address(whole);
-      for (int i = 0; i < size(); ++i) {
-        const int64_t bytes = rows[static_cast<size_t>(i)] * open.call.row_bytes();
-        copy(place, call_of(i).from, bytes);
-        place += bytes;
-      }
+      const Parts parts(whole, rows, open.call.row_bytes());
+      for (int i = 0; i < size(); ++i) copy_bytes(parts.data(i), call_of(i).from, parts.bytes(i));
     });
   }
 
@@ -135,13 +131,11 @@ class LocalCommunicator final : public Communicator {
     OpenCall open = {
         caller_.all_to_all(input, output, rows_to, rows_from), {}, address(input), nullptr};
     run(open, [&] {
-      char* place = address(output);
+      const Parts parts(output, rows_from, open.call.row_bytes());
       for (int i = 0; i < size(); ++i) {
         const OpenCall& other = call_of(i);
-        const int64_t begin = rows_before(other.call.rows, rank()) * open.call.row_bytes();
-        const int64_t bytes = rows_from[static_cast<size_t>(i)] * open.call.row_bytes();
-        copy(place, other.from + begin, bytes);
-        place += bytes;
+        const int64_t begin = Parts(input, other.call.rows, open.call.row_bytes()).begin(rank());
+        copy_bytes(parts.data(i), other.from + begin, parts.bytes(i));
       }
     });
   }
@@ -179,15 +173,6 @@ class LocalCommunicator final : public Communicator {
   void wait_for_message(const Ready& ready, int peer, const char* call, const Contents& contents);
 
   static char* address(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
-  static int64_t rows_before(const std::vector<int64_t>& rows, int member) {
-    int64_t sum = 0;
-    for (int i = 0; i < member; ++i) sum += rows[static_cast<size_t>(i)];
-    return sum;
-  }
-  // A member's part may lie at its place in the whole already.
-  static void copy(char* to, const char* from, int64_t bytes) {
-    if (bytes != 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
 
   const std::shared_ptr<LocalHub> hub_;
   const CommunicatorOptions options_;
@@ -336,12 +321,15 @@ void LocalCommunicator::look_at_mail() {
 template <typename Ready>
 void LocalCommunicator::wait_for_message(const Ready& ready, int peer, const char* call,
                                          const Contents& contents) {
+  // A message that was taken is not there to be taken again.
+  bool done = false;
+  const auto ready_once = [&] { return done || (done = ready()); };
   waiting_.until(
-      seat().bell, ready,
+      seat().bell, ready_once,
       [&] {
         throw_if_broken();
         look_at_mail();
-        if (!seat(peer).left.load(std::memory_order_seq_cst) || ready()) return;
+        if (!seat(peer).left.load(std::memory_order_seq_cst) || ready_once()) return;
         throw JobFailed(concat("member ", peer, " of communicator \"", options_.name,
                                "\" has left, while member ", rank(), " waits for it in a ",
                                describe_message(call, contents)));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace epl {
@@ -56,6 +57,33 @@ class Strip {
 
   std::vector<Piece> pieces_;
 };
+
+// The rows of each member in a tensor that has those of all, in the order of ranks.
+class Parts {
+ public:
+  Parts(const at::Tensor& whole, const std::vector<int64_t>& rows, int64_t row_bytes)
+      : data_(static_cast<char*>(whole.data_ptr())), begins_{0} {
+    for (const int64_t count : rows) begins_.push_back(begins_.back() + count * row_bytes);
+  }
+
+  int64_t begin(int member) const { return begins_[static_cast<size_t>(member)]; }
+  int64_t bytes(int member) const { return begin(member + 1) - begin(member); }
+  char* data(int member) const { return data_ + begin(member); }
+  int64_t largest() const {
+    int64_t most = 0;
+    for (size_t i = 1; i < begins_.size(); ++i) most = std::max(most, begins_[i] - begins_[i - 1]);
+    return most;
+  }
+
+ private:
+  char* data_;
+  std::vector<int64_t> begins_;  // one more than members
+};
+
+// What is to be copied may be nothing, and may be there already.
+inline void copy_bytes(char* to, const char* from, int64_t bytes) {
+  if (bytes != 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 struct ByteRange {
   int64_t begin, end;

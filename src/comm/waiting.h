@@ -54,8 +54,9 @@ class Waiting {
   // `members`: how many may wait for each other on the cores of this host.
   Waiting(Watch& watch, std::chrono::milliseconds deadline, int members);
 
-  // Returns when `ready()` holds. While it lasts, `meanwhile()` is called now and then, which may
-  // throw. Throws what the Watch has, or JobFailed(late()) after the deadline.
+  // Returns when `ready()` holds; once it does it must hold until then. While it lasts,
+  // `meanwhile()` is called now and then, which may throw. Throws what the Watch has, or
+  // JobFailed(late()) after the deadline.
   template <typename Ready, typename Meanwhile, typename Late>
   void until(Doorbell& bell, const Ready& ready, const Meanwhile& meanwhile,
              const Late& late) const {
