@@ -82,12 +82,12 @@ std::unique_ptr<Communicator> make_shared_memory_communicator(int rank, int size
                                                               const Exchange& exchange,
                                                               const CommunicatorOptions& options);
 
-// Processes of any hosts, over Gloo's connections, which listen at the address `interface` of this
-// host, or at loopback where it is empty.
-std::unique_ptr<Communicator> make_gloo_communicator(int rank, int size, Watch& watch,
-                                                     const Exchange& exchange,
-                                                     const CommunicatorOptions& options,
-                                                     const std::string& interface);
+// Processes of any hosts, over TCP connections that listen at the address `interface` of this host,
+// or at loopback where it is empty.
+std::unique_ptr<Communicator> make_tcp_communicator(int rank, int size, Watch& watch,
+                                                    const Exchange& exchange,
+                                                    const CommunicatorOptions& options,
+                                                    const std::string& interface);
 
 // The ends that a two-level communicator is made of: members that are near each other (same
 // process, same host), the first ones of all such groups, and all members without detours.

@@ -118,9 +118,9 @@ class Member final : public Membership {
 
   std::unique_ptr<Communicator> make_outer(const std::string& key, const std::vector<int>& members,
                                            const CommunicatorOptions& options) {
-    return make_gloo_communicator(position_of(index_, members), static_cast<int>(members.size()),
-                                  watch_, exchange_among(key, members, options), options,
-                                  health_.workers()[static_cast<size_t>(index_)].address);
+    return make_tcp_communicator(position_of(index_, members), static_cast<int>(members.size()),
+                                 watch_, exchange_among(key, members, options), options,
+                                 health_.workers()[static_cast<size_t>(index_)].address);
   }
 
   const int index_;

@@ -56,7 +56,7 @@ class Membership {
   // used once.
   virtual std::vector<std::string> exchange(const std::string& key, const std::string& mine) = 0;
 
-  // A communicator of all workers, over shared memory within a host and over Gloo between hosts.
+  // A communicator of all workers, over shared memory within a host and over TCP between hosts.
   // Made by all workers in the same order.
   virtual std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) = 0;
 

@@ -46,8 +46,10 @@ void Rendezvous::serve() {
 
 bool Rendezvous::finished() const {
   if (!closing_since_) return false;
-  const bool all_gone = std::all_of(seats_.begin() + 1, seats_.end(), [](const Seat& seat) {
-    return seat.presence == Presence::kLeft || seat.presence == Presence::kLost;
+  // Who has not come to a job that failed is not waited for.
+  const bool all_gone = std::all_of(seats_.begin() + 1, seats_.end(), [this](const Seat& seat) {
+    return seat.presence == Presence::kLeft || seat.presence == Presence::kLost ||
+           (seat.presence == Presence::kExpected && cause_);
   });
   const bool all_told = std::none_of(guests_.begin(), guests_.end(),
                                      [](const auto& guest) { return guest->stream.has_unsent(); });

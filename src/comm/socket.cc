@@ -143,6 +143,14 @@ std::string own_address(const Descriptor& descriptor) {
   return text;
 }
 
+int own_port(const Descriptor& descriptor) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(descriptor.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
 Bell::Bell() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   EPL_ASSERT(descriptor_, "eventfd");
 }

@@ -45,6 +45,7 @@ Descriptor accept_connection(const Descriptor& listener);
 
 // The address of this end of a connection, as text: "10.0.0.2".
 std::string own_address(const Descriptor& descriptor);
+int own_port(const Descriptor& descriptor);
 
 // Wakes a thread that polls its descriptor.
 class Bell {

@@ -1,0 +1,289 @@
+// Processes of any hosts. Every operation cuts tensors into one share for each member, so that each
+// of them sends and receives as little as a ring would, in one or two steps; and since a member has
+// all contributions to its share at once, it sums them in the order of ranks.
+//
+// c10d's ProcessGroupGloo was tried and left: its sums come in an order of its own, it has no bfloat16,
+// bool or short, calls that differ end the process, and a wait cannot be ended from outside.
+#include <cstring>
+#include <numeric>
+#include <sstream>
+
+#include "base/check.h"
+#include "comm/call.h"
+#include "comm/communicator.h"
+#include "comm/mesh.h"
+#include "comm/reduce_kernels.h"
+#include "comm/strip.h"
+
+namespace epl {
+namespace {
+
+// Below, one step in which everybody sends everything to all is faster than two with shares.
+constexpr int64_t kSmall = 8192;
+constexpr size_t kAddressBytes = 128;
+
+char* address(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
+
+Spans spans_of(const Strip& strip, int64_t begin, int64_t end) {
+  Spans spans;
+  strip.each(begin, end, [&](char* data, int64_t bytes, int64_t /*offset*/) {
+    spans.push_back({data, static_cast<size_t>(bytes)});
+  });
+  return spans;
+}
+
+// Where the rows of each member begin, in bytes, and where the last ones end.
+std::vector<int64_t> places(const std::vector<int64_t>& rows, int64_t row_bytes) {
+  std::vector<int64_t> begins(rows.size() + 1, 0);
+  for (size_t i = 0; i < rows.size(); ++i) begins[i + 1] = begins[i] + rows[i] * row_bytes;
+  return begins;
+}
+
+class TcpCommunicator final : public Communicator {
+ public:
+  TcpCommunicator(std::unique_ptr<Mesh> mesh, std::string interface)
+      : mesh_(std::move(mesh)), interface_(std::move(interface)) {}
+
+  int rank() const override { return caller().rank(); }
+  int size() const override { return caller().size(); }
+  const CommunicatorOptions& options() const override { return mesh_->options(); }
+
+  void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
+    const Call call = caller().all_reduce(tensors, op);
+    const Strip strip(tensors);
+    if (strip.bytes() <= kSmall) {
+      meet_whole(call, strip, -1);
+      reduce_range(call, strip, {0, strip.bytes()}, nullptr);
+      return;
+    }
+    meet_shares(call, strip);
+    const ByteRange mine = share(strip, rank());
+    reduce_range(call, strip, mine, nullptr);
+    follow_shares(strip, -1);
+  }
+
+  void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) override {
+    const Call call = caller().reduce(tensors, op, root);
+    const Strip strip(tensors);
+    if (strip.bytes() <= kSmall) {
+      meet_whole(call, strip, root);
+      if (rank() == root) reduce_range(call, strip, {0, strip.bytes()}, nullptr);
+      return;
+    }
+    meet_shares(call, strip);
+    const ByteRange mine = share(strip, rank());
+    // The tensors of the others stay as they were: their shares are made aside.
+    char* aside = staging(size(), mine.end - mine.begin);
+    reduce_range(call, strip, mine, rank() == root ? nullptr : aside);
+    if (rank() == root) {
+      mesh_->follow({}, parts_of_others([&](int from) { return share_spans(strip, from); }));
+    } else {
+      mesh_->follow({{root, {{aside, static_cast<size_t>(mine.end - mine.begin)}}}}, {});
+    }
+  }
+
+  void broadcast(const std::vector<at::Tensor>& tensors, int root) override {
+    const Call call = caller().broadcast(tensors, root);
+    const Strip strip(tensors);
+    const bool small = strip.bytes() <= kSmall;
+    const auto piece = [&](int member) {
+      return small ? spans_of(strip, 0, strip.bytes()) : share_spans(strip, member);
+    };
+    if (rank() == root) {
+      mesh_->meet(call, parts_of_others(piece), {});
+    } else {
+      mesh_->meet(call, {}, {{root, piece(rank())}});
+    }
+    if (!small) follow_shares(strip, root);
+  }
+
+  void reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
+                      const std::vector<int64_t>& rows, ReduceOp op) override {
+    const Call call = caller().reduce_scatter(whole, part, rows, op);
+    const std::vector<int64_t> begins = places(rows, call.row_bytes());
+    const auto bytes = static_cast<int64_t>(part.nbytes());
+    reserve_staging(size(), bytes);
+    mesh_->meet(call, parts_of_others([&](int to) { return rows_of(whole, begins, to); }),
+                parts_of_others([&](int from) { return staged(from, bytes); }));
+    const std::vector<const void*> sources =
+        sources_of_share(address(whole) + begins[static_cast<size_t>(rank())], bytes, 0);
+    void* target = part.data_ptr();
+    reduce_elements(call.record.type, op, sources.data(), size(), &target, 1, part.numel());
+  }
+
+  void all_gather(const at::Tensor& part, const at::Tensor& whole,
+                  const std::vector<int64_t>& rows) override {
+    const Call call = caller().all_gather(part, whole, rows);
+    const std::vector<int64_t> begins = places(rows, call.row_bytes());
+    const Spans mine{{address(part), part.nbytes()}};
+    mesh_->meet(call, parts_of_others([&](int /*to*/) { return mine; }),
+                parts_of_others([&](int from) { return rows_of(whole, begins, from); }));
+    char* place = address(whole) + begins[static_cast<size_t>(rank())];
+    if (part.nbytes() > 0) std::memmove(place, address(part), part.nbytes());
+  }
+
+  void all_to_all(const at::Tensor& input, const at::Tensor& output,
+                  const std::vector<int64_t>& rows_to,
+                  const std::vector<int64_t>& rows_from) override {
+    const Call call = caller().all_to_all(input, output, rows_to, rows_from);
+    const std::vector<int64_t> to = places(rows_to, call.row_bytes());
+    const std::vector<int64_t> from = places(rows_from, call.row_bytes());
+    mesh_->meet(call, parts_of_others([&](int other) { return rows_of(input, to, other); }),
+                parts_of_others([&](int other) { return rows_of(output, from, other); }));
+    const Span kept = rows_of(input, to, rank())[0];
+    if (kept.bytes > 0) std::memcpy(rows_of(output, from, rank())[0].data, kept.data, kept.bytes);
+  }
+
+  void send(const at::Tensor& tensor, int to, int tag) override { mesh_->send(tensor, to, tag); }
+  void receive(const at::Tensor& tensor, int from, int tag) override {
+    mesh_->receive(tensor, from, tag);
+  }
+  void barrier() override { mesh_->meet(caller().barrier(), {}, {}); }
+
+  std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
+    const Call call = caller().group(ranks);
+    const auto place = std::find(ranks.begin(), ranks.end(), rank());
+    if (place == ranks.end()) {
+      exchange_addresses(call, "");
+      return nullptr;
+    }
+    const Exchange exchange = [&](const std::string& mine) {
+      const std::vector<std::string> all = exchange_addresses(call, mine);
+      std::vector<std::string> texts;
+      for (const int member : ranks) texts.push_back(all[static_cast<size_t>(member)]);
+      return texts;
+    };
+    const Caller member(static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()),
+                        caller().name());
+    return std::make_unique<TcpCommunicator>(
+        connect_mesh(member, mesh_->watch(), exchange, options(), interface_), interface_);
+  }
+
+ private:
+  const Caller& caller() const { return mesh_->caller(); }
+
+  ByteRange share(const Strip& strip, int member) const {
+    return share_of(strip.bytes(), member, size());
+  }
+  Spans share_spans(const Strip& strip, int member) const {
+    const ByteRange range = share(strip, member);
+    return spans_of(strip, range.begin, range.end);
+  }
+  static Spans rows_of(const at::Tensor& tensor, const std::vector<int64_t>& begins, int member) {
+    const auto i = static_cast<size_t>(member);
+    return {{address(tensor) + begins[i], static_cast<size_t>(begins[i + 1] - begins[i])}};
+  }
+
+  template <typename SpansOf>
+  std::vector<Part> parts_of_others(const SpansOf& spans_of_member) const {
+    std::vector<Part> parts;
+    for (int member = 0; member < size(); ++member) {
+      if (member != rank()) parts.push_back({member, spans_of_member(member)});
+    }
+    return parts;
+  }
+
+  // Memory for what comes from each member; it stays for the next call.
+  void reserve_staging(int pieces, int64_t bytes) {
+    stride_ = (bytes + 63) / 64 * 64;
+    const int64_t needed = stride_ * pieces;
+    if (!staging_.defined() || staging_.numel() < needed) {
+      staging_ = at::empty({needed}, at::kByte);
+    }
+  }
+  char* staging(int piece, int64_t bytes) {
+    EPL_ASSERT(staging_.defined() && stride_ * piece + bytes <= staging_.numel(), "staging memory");
+    return address(staging_) + stride_ * piece;
+  }
+  Spans staged(int from, int64_t bytes) {
+    return {{staging(from, bytes), static_cast<size_t>(bytes)}};
+  }
+
+  // Everything to all, or to the root alone.
+  void meet_whole(const Call& call, const Strip& strip, int root) {
+    reserve_staging(size(), strip.bytes());
+    const Spans all = spans_of(strip, 0, strip.bytes());
+    const bool receives = root < 0 || root == rank();
+    std::vector<Part> sends =
+        parts_of_others([&](int to) { return root < 0 || root == to ? all : Spans(); });
+    mesh_->meet(call, sends,
+                receives ? parts_of_others([&](int from) { return staged(from, strip.bytes()); })
+                         : std::vector<Part>());
+  }
+
+  // To each member its share, from each member ours.
+  void meet_shares(const Call& call, const Strip& strip) {
+    const ByteRange mine = share(strip, rank());
+    reserve_staging(size() + 1, mine.end - mine.begin);
+    mesh_->meet(call, parts_of_others([&](int to) { return share_spans(strip, to); }),
+                parts_of_others([&](int from) { return staged(from, mine.end - mine.begin); }));
+  }
+
+  // Our share to all, from all theirs. A root has all of them and receives none.
+  void follow_shares(const Strip& strip, int root) {
+    const auto not_root = [&](std::vector<Part> parts) {
+      parts.erase(std::remove_if(parts.begin(), parts.end(),
+                                 [&](const Part& part) { return part.peer == root; }),
+                  parts.end());
+      return parts;
+    };
+    const Spans mine = share_spans(strip, rank());
+    std::vector<Part> receives;
+    if (rank() != root) {
+      receives = parts_of_others([&](int from) { return share_spans(strip, from); });
+    }
+    mesh_->follow(not_root(parts_of_others([&](int /*to*/) { return mine; })), receives);
+  }
+
+  // Own memory and what the others sent, in the order of ranks.
+  std::vector<const void*> sources_of_share(char* own, int64_t bytes, int64_t offset) {
+    std::vector<const void*> sources;
+    for (int member = 0; member < size(); ++member) {
+      sources.push_back(member == rank() ? own : staging(member, bytes) + offset);
+    }
+    return sources;
+  }
+
+  // Reduces [begin, end) of the strip, into itself or to `aside`.
+  void reduce_range(const Call& call, const Strip& strip, const ByteRange& range, char* aside) {
+    const auto width = static_cast<int64_t>(c10::elementSize(call.record.type));
+    strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
+      const std::vector<const void*> sources = sources_of_share(data, offset + bytes, offset);
+      void* target = aside == nullptr ? data : aside + offset;
+      reduce_elements(call.record.type, call.record.op, sources.data(), size(), &target, 1,
+                      bytes / width);
+    });
+  }
+
+  std::vector<std::string> exchange_addresses(const Call& call, const std::string& mine) {
+    EPL_ASSERT(mine.size() < kAddressBytes, "an address fits into its field");
+    std::vector<char> fields(kAddressBytes * static_cast<size_t>(size()), '\0');
+    const auto field = [&](int member) {
+      return Spans{{fields.data() + kAddressBytes * static_cast<size_t>(member), kAddressBytes}};
+    };
+    std::memcpy(field(rank())[0].data, mine.data(), mine.size());
+    mesh_->meet(call, parts_of_others([&](int /*to*/) { return field(rank()); }),
+                parts_of_others(field));
+    std::vector<std::string> texts;
+    for (int member = 0; member < size(); ++member) texts.emplace_back(field(member)[0].data);
+    return texts;
+  }
+
+  std::unique_ptr<Mesh> mesh_;
+  const std::string interface_;
+  at::Tensor staging_;
+  int64_t stride_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_tcp_communicator(int rank, int size, Watch& watch,
+                                                    const Exchange& exchange,
+                                                    const CommunicatorOptions& options,
+                                                    const std::string& interface) {
+  const Caller caller(rank, size, options.name);
+  return std::make_unique<TcpCommunicator>(
+      connect_mesh(caller, watch, exchange, options, interface), interface);
+}
+
+}  // namespace epl

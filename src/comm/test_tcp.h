@@ -1,0 +1,50 @@
+// Members of a TCP communicator as threads of the test.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/test_threads.h"
+
+namespace epl::testing {
+
+// Hands texts between the threads of a test.
+class Board {
+ public:
+  explicit Board(int size) : texts_(static_cast<size_t>(size)) {}
+
+  std::vector<std::string> exchange(int rank, const std::string& mine) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    texts_[static_cast<size_t>(rank)] = mine;
+    if (++there_ == texts_.size()) all_there_.notify_all();
+    all_there_.wait(lock, [&] { return there_ == texts_.size(); });
+    return texts_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_there_;
+  std::vector<std::string> texts_;
+  size_t there_ = 0;
+};
+
+inline Ends connect_ends(int size, Watch& watch, std::chrono::milliseconds deadline) {
+  Board board(size);
+  Ends ends(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      ends[static_cast<size_t>(rank)] = make_tcp_communicator(
+          rank, size, watch, [&](const std::string& mine) { return board.exchange(rank, mine); },
+          {"test", deadline}, "");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+}  // namespace epl::testing
