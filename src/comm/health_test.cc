@@ -4,20 +4,20 @@
 
 #include "base/text.h"
 #include "comm/membership.h"
-#include "comm/test_processes.h"
+#include "comm/test_workers.h"
 
 namespace epl {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Starts a job of `size` workers with a short patience for silence. Each is at step 10 + its index,
 // reduce 3, says "ready" and then does what `body` says.
 using Body = std::function<void(int index, Membership& membership, const Say& say)>;
 
-void start_job(TestProcesses& workers, int size, const Body& body) {
+void start_job(TestWorkers& workers, int size, const Body& body) {
   const int port = free_port();
   for (int index = 0; index < size; ++index) {
     workers.start([=](const Say& say) {
@@ -39,7 +39,7 @@ void wait_in_job(int /*index*/, Membership& membership, const Say& /*say*/) {
 
 TEST(Health, NamesAKilledWorkerAndWhatItDidLast) {
   for (const size_t victim : {0u, 1u, 2u}) {
-    TestProcesses workers;
+    TestWorkers workers;
     start_job(workers, 3, wait_in_job);
     workers.send_signal(victim, SIGKILL);
     for (size_t index = 0; index < 3; ++index) {
@@ -56,7 +56,7 @@ TEST(Health, NamesAKilledWorkerAndWhatItDidLast) {
 
 TEST(Health, NamesAStoppedWorker) {
   for (const size_t victim : {0u, 1u}) {
-    TestProcesses workers;
+    TestWorkers workers;
     start_job(workers, 3, wait_in_job);
     workers.send_signal(victim, SIGSTOP);
     const std::string expected = concat(
@@ -76,7 +76,7 @@ TEST(Health, NamesAStoppedWorker) {
 }
 
 TEST(Health, DoesNotBlameOthersForAStopOfTheWholeJob) {
-  TestProcesses workers;
+  TestWorkers workers;
   start_job(workers, 2, [](int /*index*/, Membership& membership, const Say& say) {
     for (int round = 0; round < 2; ++round) {
       membership.exchange(concat("round ", round), "");
@@ -92,7 +92,7 @@ TEST(Health, DoesNotBlameOthersForAStopOfTheWholeJob) {
 }
 
 TEST(Health, LetsWorkersFinishOneAfterAnother) {
-  TestProcesses workers;
+  TestWorkers workers;
   start_job(workers, 3, [](int index, Membership& membership, const Say& say) {
     membership.watch().doing(40, "save", 0);
     const auto end = std::chrono::steady_clock::now() + milliseconds(900 * index);
@@ -107,7 +107,7 @@ TEST(Health, LetsWorkersFinishOneAfterAnother) {
 
 TEST(Health, NamesAWorkerThatFinishedBeforeTheOthers) {
   for (const int early : {0, 1}) {
-    TestProcesses workers;
+    TestWorkers workers;
     start_job(workers, 3, [early](int index, Membership& membership, const Say& /*say*/) {
       membership.watch().doing(40, "reduce", 0);
       if (index == early) return;
@@ -128,7 +128,7 @@ TEST(Health, NamesAWorkerThatFinishedBeforeTheOthers) {
 }
 
 TEST(Health, NamesAWorkerThatFinishedInsteadOfComingToAnExchange) {
-  TestProcesses workers;
+  TestWorkers workers;
   start_job(workers, 3, [](int index, Membership& membership, const Say& /*say*/) {
     if (index != 1) membership.exchange("plans", "mine");
   });
@@ -142,7 +142,7 @@ TEST(Health, NamesAWorkerThatFinishedInsteadOfComingToAnExchange) {
 
 TEST(Health, TellsTheOthersWhyAWorkerFails) {
   for (const int culprit : {0, 1}) {
-    TestProcesses workers;
+    TestWorkers workers;
     start_job(workers, 3, [culprit](int index, Membership& membership, const Say& /*say*/) {
       if (index != culprit) wait_for_ever(membership.watch());
       membership.report_failure("epl: the loss is not a number");
@@ -159,7 +159,7 @@ TEST(Health, TellsTheOthersWhyAWorkerFails) {
 }
 
 TEST(Health, NoticesAnExceptionThatNobodyReported) {
-  TestProcesses workers;
+  TestWorkers workers;
   start_job(workers, 2, [](int index, Membership& membership, const Say& /*say*/) {
     if (index == 1) throw std::runtime_error("out of cheese");
     wait_for_ever(membership.watch());
@@ -169,7 +169,7 @@ TEST(Health, NoticesAnExceptionThatNobodyReported) {
 }
 
 TEST(Health, SpreadsWhatFailedAWatch) {
-  TestProcesses workers;
+  TestWorkers workers;
   start_job(workers, 3, [](int index, Membership& membership, const Say& /*say*/) {
     if (index == 2) membership.watch().fail(JobFailed("device 1 ran out of memory"));
     wait_for_ever(membership.watch());
@@ -186,7 +186,7 @@ TEST(Health, SpreadsWhatFailedAWatch) {
 // them for the culprits.
 TEST(Health, KeepsTheFirstCauseWhenSurvivorsDieOfIt) {
   for (const int rough : {0, 2}) {
-    TestProcesses workers;
+    TestWorkers workers;
     start_job(workers, 4, [rough](int index, Membership& membership, const Say& /*say*/) {
       try {
         wait_for_ever(membership.watch());

@@ -4,14 +4,14 @@
 #include <iterator>
 
 #include "base/text.h"
-#include "comm/test_processes.h"
+#include "comm/test_workers.h"
 
 namespace epl {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string join_and_exchange(const JoinRequest& request) {
   const std::unique_ptr<Membership> membership = join(request);
@@ -29,7 +29,7 @@ TEST(Membership, BringsOneToFourWorkersTogether) {
       "4 workers, pid 1: hello from 0, hello from 1, hello from 2, hello from 3"};
   for (int size = 1; size <= 4; ++size) {
     const int port = free_port();
-    TestProcesses workers;
+    TestWorkers workers;
     for (int index = size - 1; index >= 0; --index) {
       workers.start(
           [&](const Say& say) { say(join_and_exchange(request_for(index, size, port))); });
@@ -43,7 +43,7 @@ TEST(Membership, BringsOneToFourWorkersTogether) {
 
 TEST(Membership, GivesWorkersOfOneHostTheSameKey) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   for (int index = 0; index < 2; ++index) {
     workers.start([&](const Say& say) {
       JoinRequest request = request_for(index, 2, port);
@@ -59,7 +59,7 @@ TEST(Membership, GivesWorkersOfOneHostTheSameKey) {
 
 TEST(Membership, NamesTheWorkersThatDidNotCome) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   for (int index = 0; index < 2; ++index) {
     workers.start([&](const Say&) {
       JoinRequest request = request_for(index, 4, port);
@@ -77,7 +77,7 @@ TEST(Membership, NamesTheWorkersThatDidNotCome) {
 
 TEST(Membership, RefusesTheSameIndexTwice) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   for (const int index : {0, 1, 1}) {
     workers.start([&, index](const Say&) { join(request_for(index, 3, port)); });
   }
@@ -91,7 +91,7 @@ TEST(Membership, RefusesTheSameIndexTwice) {
 
 TEST(Membership, RefusesAnotherNumberOfWorkers) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   workers.start([&](const Say&) { join(request_for(0, 3, port)); });
   workers.start([&](const Say&) { join(request_for(1, 2, port)); });
   for (size_t process = 0; process < 2; ++process) {
@@ -130,7 +130,7 @@ TEST(Membership, NamesThePlaceThatCannotBeReached) {
 TEST(Membership, NoticesThatSomethingElseListens) {
   const int port = free_port();
   const Descriptor listener = listen_at("127.0.0.1", port);
-  TestProcesses workers;
+  TestWorkers workers;
   workers.start([&](const Say&) { join(request_for(1, 2, port)); });
   pollfd waited{listener.get(), POLLIN, 0};
   ASSERT_EQ(poll(&waited, 1, 10000), 1);
@@ -143,7 +143,7 @@ TEST(Membership, NoticesThatSomethingElseListens) {
 
 TEST(Membership, IsNotDisturbedByStrangersAndLatecomers) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   for (int index = 0; index < 2; ++index) {
     workers.start([&](const Say& say) {
       const auto membership = join(request_for(index, 2, port));
@@ -176,7 +176,7 @@ TEST(Membership, IsNotDisturbedByStrangersAndLatecomers) {
 
 TEST(Membership, NamesThoseWhoDidNotComeToAnExchange) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   for (int index = 0; index < 3; ++index) {
     workers.start([&](const Say&) {
       JoinRequest request = request_for(index, 3, port);
@@ -202,7 +202,7 @@ std::string census() {
 
 TEST(Membership, LeavesNoThreadAndNoDescriptorBehind) {
   const int port = free_port();
-  TestProcesses workers;
+  TestWorkers workers;
   for (int index = 0; index < 2; ++index) {
     workers.start([&](const Say& say) {
       const std::string before = census();

@@ -1,6 +1,6 @@
 // Workers as real processes, for tests: started by fork, heard through a pipe, never left behind.
 //
-//   TestProcesses workers;
+//   TestWorkers workers;
 //   workers.start([&](const Say& say) { auto membership = join(request); say("joined"); ... });
 //   workers.await(0, "joined");
 //   workers.send_signal(0, SIGKILL);
@@ -36,11 +36,11 @@ namespace epl {
 
 using Say = std::function<void(const std::string&)>;
 
-class TestProcesses {
+class TestWorkers {
  public:
   static constexpr std::chrono::seconds kDeadline{30};
 
-  ~TestProcesses() {
+  ~TestWorkers() {
     for (Process& each : processes_) {
       if (each.running) kill(each.pid, SIGKILL);
     }
@@ -72,7 +72,7 @@ class TestProcesses {
     const auto end = std::chrono::steady_clock::now() + kDeadline;
     while (process.words.find(words) == std::string::npos && hear_more(process, end)) {
     }
-    EXPECT_THAT(process.words, testing::HasSubstr(words));
+    EXPECT_THAT(process.words, ::testing::HasSubstr(words));
   }
 
   // All that the process says until it ends; "still running" where it had to be killed.
