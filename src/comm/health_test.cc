@@ -95,7 +95,7 @@ TEST(Health, LetsWorkersFinishOneAfterAnother) {
   TestWorkers workers;
   start_job(workers, 3, [](int index, Membership& membership, const Say& say) {
     membership.watch().doing(40, "save", 0);
-    const auto end = std::chrono::steady_clock::now() + milliseconds(900 * index);
+    const auto end = std::chrono::steady_clock::now() + milliseconds(400 * index);
     while (std::chrono::steady_clock::now() < end) {
       membership.watch().check();
       std::this_thread::sleep_for(milliseconds(1));
@@ -130,6 +130,7 @@ TEST(Health, NamesAWorkerThatFinishedBeforeTheOthers) {
 TEST(Health, NamesAWorkerThatFinishedInsteadOfComingToAnExchange) {
   TestWorkers workers;
   start_job(workers, 3, [](int index, Membership& membership, const Say& /*say*/) {
+    membership.watch().doing(40, "compile", 0);
     if (index != 1) membership.exchange("plans", "mine");
   });
   for (const size_t index : {0u, 2u}) {

@@ -65,7 +65,9 @@ std::string describe_duration(std::chrono::milliseconds duration) {
 namespace {
 
 std::string describe_last(const LastSeen& last) {
-  if (last.progress.empty() || last.progress == "nothing yet") return "it had not begun a step";
+  if (last.progress.empty() || last.progress == "nothing yet") {
+    return last.exact ? "it had not begun a step" : "nothing is known of its steps";
+  }
   return concat("it was last at ", last.exact ? "" : "about ", last.progress);
 }
 

@@ -5,9 +5,7 @@
 // its worker is gone. There is one judge, so that there is one cause: the first one is told to all,
 // and whatever breaks afterwards because of it is no news.
 //
-// c10d's TCPStore is not used for this. Of LibTorch 1.13's it is true that a wait which timed out
-// makes the next answers belong to other questions, that its client spins or terminates the process
-// when the server goes, and that a client which dies goes unnoticed; all three were tried.
+// Why not c10d's TCPStore: docs/notes/workers.md.
 #pragma once
 
 #include <atomic>

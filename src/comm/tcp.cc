@@ -2,9 +2,7 @@
 // of them sends and receives as little as a ring would, in one or two steps; and since a member has
 // all contributions to its share at once, it sums them in the order of ranks.
 //
-// c10d's ProcessGroupGloo was tried and left: its sums come in an order of its own, it has no
-// bfloat16, bool or short, calls that differ end the process, and a wait cannot be ended from
-// outside.
+// Why not Gloo, and figures: docs/notes/workers.md.
 #include <cstring>
 #include <numeric>
 #include <sstream>
