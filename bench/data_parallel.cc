@@ -17,9 +17,6 @@
 // timed its parameters after two steps are compared with those of the plain loop. Memory is the sum
 // of the processes' peaks, pages that they share counted once. The last line is one JSON object;
 // where python3-torch is missing, what it would be compared with is null.
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -30,38 +27,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/machine.h"
-#include "bench/programs.h"
-#include "bench/turns.h"
+#include "bench/data_parallel_sides.h"
 
-namespace epl {
+namespace epl::bench {
 namespace {
-
-using bench::Program;
-using bench::Stepper;
-
-constexpr double kRate = 1e-4, kMomentum = 0.9;
-constexpr double kCheckedRate = 1e-2;  // at kRate rounding of the parameters hides what happens
-constexpr int kDevices = 2;
-
-struct Workload {
-  std::string name;
-  int64_t rows;  // per device
-  int chunk;     // steps in a turn
-  // Of max |plain - epl| in the largest change of a parameter by two steps.
-  double tolerance;
-  bench::Model (*make)(int64_t rows);
-};
-
-const std::vector<Workload>& workloads() {
-  static const std::vector<Workload> all = {
-      {"mlp", 32, 100, 1e-3, [](int64_t rows) { return bench::mlp(64, 65, rows); }},
-      {"bert_base", 2, 2, 1e-3, bench::bert_base},
-      {"gpt", 4, 3, 1e-3, bench::gpt},
-      {"resnet50", 8, 4, 1e-2, bench::resnet50},
-  };
-  return all;
-}
 
 struct Arguments {
   std::vector<std::string> models;
@@ -72,222 +41,9 @@ struct Arguments {
   std::string check;
 };
 
-// --- a process of EPL
-// -----------------------------------------------------------------------------
-
-// With the rows of all devices in its batch, the same in every process.
-Program fresh(const Workload& workload, double rate) {
-  torch::manual_seed(0);
-  return bench::with_optimizer<torch::optim::SGD>(
-      workload.make(kDevices * workload.rows), torch::optim::SGDOptions(rate).momentum(kMomentum));
-}
-
-Batch rows_of(const Workload& workload, const Batch& batch, int device) {
-  Batch rows;
-  for (const auto& tensor : batch) {
-    rows.push_back(tensor.narrow(0, device * workload.rows, workload.rows).clone());
-  }
-  return rows;
-}
-
-// Which device's rows are this process's own; all of them where it has both devices.
-std::optional<int> own_device(const std::string& side) {
-  if (side == "one_worker") return std::nullopt;
-  const char* index = getenv("EPL_BENCH_PROCESS");
-  return index == nullptr ? 0 : std::atoi(index);
-}
-
-Stepper epl_stepper(const Workload& workload, const std::string& side, Program program) {
-  if (const auto device = own_device(side)) {
-    program.batch = rows_of(workload, program.batch, *device);
-  }
-  return bench::epl_stepper(program);
-}
-
-// The mean over the devices, whose rows are normalised apart from each other.
-void plain_step(const Workload& workload, const Program& program, const std::vector<int>& devices) {
-  program.optimizer->zero_grad();
-  for (int device : devices) {
-    const auto loss = program.step(rows_of(workload, program.batch, device)).loss;
-    (loss / static_cast<double>(devices.size())).backward();
-  }
-  program.optimizer->step();
-}
-
-// Of the largest change that the plain loop made to a parameter, beyond what rounding explains.
-double worst_difference(const Program& start, const Program& plain, const Program& epl) {
-  const torch::NoGradGuard no_grad;
-  const auto from = start.net->parameters(), expected = plain.net->parameters(),
-             found = epl.net->parameters();
-  double worst = 0;
-  for (size_t i = 0; i < from.size(); ++i) {
-    const double change = (expected[i] - from[i]).abs().max().item<double>();
-    const double apart = (found[i] - expected[i]).abs().max().item<double>();
-    const double rounding = 4 * std::ldexp(1.0, -23) * from[i].abs().max().item<double>();
-    if (apart > rounding || std::isnan(apart)) worst = std::max(worst, apart / change);
-  }
-  return worst;
-}
-
-double sum_of_parameters(const Program& program) {
-  const torch::NoGradGuard no_grad;
-  double sum = 0;
-  for (const auto& parameter : program.net->parameters()) {
-    sum += parameter.to(torch::kDouble).abs().sum().item<double>();
-  }
-  return sum;
-}
-
-// Prints how far two steps are from the plain loop's, and what tells workers apart that differ.
-void check_process(const Workload& workload, const std::string& side) {
-  const Program start = fresh(workload, kCheckedRate);
-  const Program plain = fresh(workload, kCheckedRate), epl = fresh(workload, kCheckedRate);
-  const std::vector<int> devices =
-      side == "limit" ? std::vector<int>{*own_device(side)} : std::vector<int>{0, 1};
-  const Stepper step = epl_stepper(workload, side, epl);
-  for (int i = 0; i < 2; ++i) {
-    plain_step(workload, plain, devices);
-    step();
-  }
-  std::printf("%.17g %.17g\n", worst_difference(start, plain, epl), sum_of_parameters(epl));
-  std::fflush(stdout);
-}
-
-void serve_process(const Workload& workload, const std::string& side, int steps) {
-  const Program program = fresh(workload, kRate);
-  int64_t parameters = 0;
-  for (const auto& parameter : program.net->parameters()) parameters += parameter.numel();
-  const Stepper step = epl_stepper(workload, side, program);
-  bench::seconds_of_each(5, step);  // as many as ddp.py warms up with
-  bench::serve(static_cast<double>(parameters),
-               [&] { return bench::seconds_of_each(steps, step); });
-}
-
-// --- the sides
-// ------------------------------------------------------------------------------------
-
-int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const bool bound = bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  close(listener);
-  if (!bound) throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
-}
-
-const char* const kPython = "/usr/bin/python3";  // Debian's, which python3-torch belongs to
-
-// The processes of a side: how each of them is started.
-std::vector<bench::Start> starts_of(const std::string& side, const Workload& workload, int steps,
-                                    const std::string& mode) {
-  const bool of_torch = side == "ddp" || side == "ddp_limit";
-  const bool alone = side == "limit" || side == "ddp_limit";
-  const std::string port = std::to_string(free_port());
-  std::vector<bench::Start> starts;
-  for (int i = 0; i < (side == "one_worker" ? 1 : kDevices); ++i) {
-    const std::string index = std::to_string(i), count = std::to_string(kDevices);
-    bench::Start start;
-    start.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
-    if (of_torch) {
-      start.program = kPython;
-      start.arguments = {std::string(EPL_BENCH_PEERS) + "/ddp.py",
-                         "--model",
-                         workload.name,
-                         "--rows",
-                         std::to_string(workload.rows),
-                         "--steps",
-                         std::to_string(steps),
-                         "--rate",
-                         std::to_string(kRate),
-                         "--momentum",
-                         std::to_string(kMomentum)};
-      start.environment.insert({{"RANK", alone ? "0" : index},
-                                {"WORLD_SIZE", alone ? "1" : count},
-                                {"MASTER_ADDR", "127.0.0.1"},
-                                {"MASTER_PORT", port},
-                                {"GLOO_SOCKET_IFNAME", "lo"},
-                                {"PYTHONDONTWRITEBYTECODE", "1"}});
-    } else {
-      start.arguments = {mode, side, "--models", workload.name, "--steps", std::to_string(steps)};
-      start.environment.insert(
-          {{"EPL_BENCH_PROCESS", index}, {"EPL_DEVICES", side == "one_worker" ? count : "1"}});
-      if (side == "two_workers") {
-        start.environment.insert({{"EPL_WORKER_INDEX", index},
-                                  {"EPL_WORKER_NUM", count},
-                                  {"EPL_MASTER", "127.0.0.1:" + port}});
-      }
-    }
-    starts.push_back(std::move(start));
-  }
-  return starts;
-}
-
-struct Turn {
-  double seconds = 0;  // of the chunk, by the slowest process
-  double foreign = 0;  // share of the machine that others used
-};
-
-class Side {
- public:
-  Side(const std::string& name, const std::vector<bench::Start>& starts) {
-    for (const auto& start : starts) {
-      processes_.push_back(std::make_unique<bench::Side>(name, start));
-      pids_.push_back(processes_.back()->pid());
-    }
-  }
-  ~Side() {
-    for (auto& process : processes_) process->finish();  // all of them before one is waited for
-  }
-  Side(const Side&) = delete;
-  Side& operator=(const Side&) = delete;
-
-  std::vector<std::vector<double>> answers() {
-    std::vector<std::vector<double>> all;
-    for (auto& process : processes_) all.push_back(process->answer());
-    return all;
-  }
-
-  Turn turn() {
-    const bench::ForeignLoad load(pids_);
-    Turn turn;
-    const double passed = bench::seconds([&] {
-      for (auto& process : processes_) process->go();
-      for (const auto& steps : answers()) {
-        double sum = 0;
-        for (double taken : steps) sum += taken;
-        turn.seconds = std::max(turn.seconds, sum);
-      }
-    });
-    turn.foreign = load.share(passed);
-    return turn;
-  }
-
-  double peak_megabytes() const { return bench::peak_megabytes(pids_); }
-
- private:
-  std::vector<std::unique_ptr<bench::Side>> processes_;
-  std::vector<pid_t> pids_;
-};
-
-bool torch_is_installed() {
-  bench::Side probe(kPython, {{"-c",
-                               "import importlib.util as util\n"
-                               "print(int(util.find_spec('torch') is not None))"},
-                              kPython});
-  try {
-    return probe.answer().at(0) == 1;
-  } catch (const std::exception&) {
-    return false;  // there is no such python
-  }
-}
-
 void check_side(const std::string& side, const Workload& workload) {
-  if (side == "ddp" || side == "ddp_limit") return;  // ddp.py checks itself
-  Side checked(side, starts_of(side, workload, 1, "--check"));
+  if (is_of_torch(side)) return;  // ddp.py checks itself
+  Crew checked(side, starts_of(side, workload, 1, "--check"));
   const auto answers = checked.answers();
   for (const auto& answer : answers) {
     if (answer.size() != 2 || !(answer[0] <= workload.tolerance)) {
@@ -331,7 +87,7 @@ struct Result {
     for (const auto& round : rounds) {
       ratios.push_back(round.at(than).seconds / round.at(side).seconds);
     }
-    return bench::median(ratios);
+    return median(ratios);
   }
 
   std::optional<double> memory(const std::string& side, const std::string& than) const {
@@ -342,7 +98,7 @@ struct Result {
   double seconds(const std::string& side) const {
     std::vector<double> all;
     for (const auto& round : rounds) all.push_back(round.at(side).seconds);
-    return bench::median(all);
+    return median(all);
   }
 };
 
@@ -364,11 +120,11 @@ Result run(const Workload& workload, const std::vector<std::string>& sides, int 
   result.steps = steps > 0 ? steps : workload.chunk;
   result.rows = static_cast<double>(kDevices * workload.rows * result.steps);
   for (const auto& side : sides) check_side(side, workload);
-  std::map<std::string, std::unique_ptr<Side>> running;
+  std::map<std::string, std::unique_ptr<Crew>> running;
   std::optional<double> parameters;
   for (const auto& side : sides) {
     auto& started = running[side] =
-        std::make_unique<Side>(side, starts_of(side, workload, result.steps, "--serve"));
+        std::make_unique<Crew>(side, starts_of(side, workload, result.steps, "--serve"));
     for (const auto& answer : started->answers()) {
       if (!parameters) parameters = answer.at(0);
       if (answer.at(0) == *parameters) continue;
@@ -480,7 +236,7 @@ const Workload& workload_named(const std::string& name) {
 }
 
 int run_process(const Arguments& arguments) {
-  bench::use_one_thread();
+  use_one_thread();
   epl::init();
   epl::set_default_strategy(epl::replicate(1));
   const Workload& workload = workload_named(arguments.models.at(0));
@@ -493,6 +249,7 @@ int run_process(const Arguments& arguments) {
 }
 
 int run_all(const Arguments& arguments) {
+  end_sides_when_interrupted();
   std::vector<std::string> sides = arguments.sides;
   if (!torch_is_installed()) {
     std::fprintf(
@@ -500,10 +257,7 @@ int run_all(const Arguments& arguments) {
         "%s has no torch (Debian: apt-get install python3-torch): nothing is compared with "
         "DistributedDataParallel\n",
         kPython);
-    sides.erase(
-        std::remove_if(sides.begin(), sides.end(),
-                       [](const std::string& side) { return side.compare(0, 3, "ddp") == 0; }),
-        sides.end());
+    sides.erase(std::remove_if(sides.begin(), sides.end(), is_of_torch), sides.end());
   }
   std::vector<Result> results;
   for (const auto& name : arguments.models) {
@@ -515,17 +269,13 @@ int run_all(const Arguments& arguments) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::bench
 
 int main(int argc, char** argv) {
-  struct sigaction ends = {};
-  ends.sa_handler = [](int) {};  // poll() returns: the sides are ended and reaped on the way out
-  sigaction(SIGINT, &ends, nullptr);
-  sigaction(SIGTERM, &ends, nullptr);
   try {
-    const auto arguments = epl::parse(argc, argv);
+    const auto arguments = epl::bench::parse(argc, argv);
     const bool serves = !arguments.serve.empty() || !arguments.check.empty();
-    return serves ? epl::run_process(arguments) : epl::run_all(arguments);
+    return serves ? epl::bench::run_process(arguments) : epl::bench::run_all(arguments);
   } catch (const std::exception& error) {
     std::cerr << "bench_data_parallel: " << error.what() << "\n";
     return 1;

@@ -29,6 +29,16 @@
 
 namespace epl::bench {
 
+inline volatile sig_atomic_t interrupted = 0;
+
+// Ctrl-C and SIGTERM become an error in Side::answer(), so that sides are ended on the way out.
+inline void end_sides_when_interrupted() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 // What a process is started with.
 struct Start {
   std::vector<std::string> arguments;
@@ -105,12 +115,15 @@ class Side {
   }
 
   void receive() {
-    constexpr int kDeadlineMilliseconds = 300'000;
+    constexpr int kDeadlineSeconds = 300;
     pollfd waits{from_, POLLIN, 0};
     char buffer[4096];
-    const int found = poll(&waits, 1, kDeadlineMilliseconds);
-    if (found < 0) throw std::runtime_error("interrupted");
-    if (found == 0) throw std::runtime_error(name_ + " does not answer");
+    int found = 0;
+    for (int waited = 0; found == 0 && waited < kDeadlineSeconds; ++waited) {
+      found = poll(&waits, 1, /*milliseconds=*/1000);
+      if (interrupted) throw std::runtime_error("interrupted");
+    }
+    if (found <= 0) throw std::runtime_error(name_ + " does not answer");
     const ssize_t count = read(from_, buffer, sizeof buffer);
     if (count <= 0) throw std::runtime_error(name_ + " died");
     unread_.append(buffer, static_cast<size_t>(count));
