@@ -9,11 +9,9 @@
 // planning cost, counted in plain steps. The last line is one JSON object.
 //
 // --profile runs one side alone for some ten seconds a model: something to hold a profiler to.
-#include <dlfcn.h>
 #include <epl/epl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -23,24 +21,22 @@
 #include <string>
 #include <vector>
 
+#include "bench/programs.h"
 #include "bench/turns.h"
 #include "runtime/device_memory.h"
-#include "tests/models/mlp.h"
-#include "tests/models/transformer.h"
-#include "tests/models/vision.h"
 
 namespace epl {
 namespace {
 
-using torch::nn::functional::cross_entropy;
-
-// A user's program before its training loop.
-struct Program {
-  std::shared_ptr<torch::nn::Module> net;
-  std::shared_ptr<torch::optim::Optimizer> optimizer;
-  StepFunction step;
-  Batch batch;
-};
+using bench::epl_stepper;
+using bench::median;
+using bench::Program;
+using bench::seconds;
+using bench::Stepper;
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::SGD;
+using torch::optim::SGDOptions;
 
 struct Workload {
   std::string name;
@@ -49,68 +45,27 @@ struct Workload {
   std::function<Program()> make;
 };
 
-template <typename Optimizer, typename Net, typename Options>
-Program classifier(std::shared_ptr<Net> net, const Options& options, torch::Tensor x,
-                   torch::Tensor y) {
-  return {net,
-          std::make_shared<Optimizer>(net->parameters(), options),
-          [net](const Batch& batch) { return cross_entropy(net->forward(batch[0]), batch[1]); },
-          {std::move(x), std::move(y)}};
-}
-
-torch::Tensor ids(int64_t count, torch::IntArrayRef shape) {
-  return torch::randint(count, shape, torch::kLong);
-}
-
-Program make_mlp() {
-  return classifier<torch::optim::SGD>(std::make_shared<models::Mlp>(32, 32, 60, 10),
-                                       torch::optim::SGDOptions(0.01), torch::randn({32, 32}),
-                                       ids(10, {32}));
-}
-
-Program make_bert_base() {
-  const models::TransformerSize size = {/*vocabulary=*/30522, /*hidden=*/768, /*layers=*/12,
-                                        /*heads=*/12, /*length=*/128};
-  return classifier<torch::optim::AdamW>(std::make_shared<models::Bert>(size),
-                                         torch::optim::AdamWOptions(1e-4),
-                                         ids(size.vocabulary, {2, size.length}), ids(2, {2}));
-}
-
-Program make_gpt() {
-  const models::TransformerSize size = {/*vocabulary=*/8192, /*hidden=*/384, /*layers=*/6,
-                                        /*heads=*/6, /*length=*/256};
-  auto net = std::make_shared<models::Gpt>(size);
-  return {
-      net,
-      std::make_shared<torch::optim::AdamW>(net->parameters(), torch::optim::AdamWOptions(1e-4)),
-      [net](const Batch& batch) { return models::token_loss(net->forward(batch[0]), batch[1]); },
-      {ids(size.vocabulary, {4, size.length}), ids(size.vocabulary, {4, size.length})}};
-}
-
-Program make_resnet50() {
-  return classifier<torch::optim::SGD>(std::make_shared<models::ResNet50>(),
-                                       torch::optim::SGDOptions(1e-3).momentum(0.9),
-                                       torch::randn({8, 3, 64, 64}), ids(1000, {8}));
-}
-
 const std::vector<Workload>& workloads() {
   // The same kernels run in the same order on both sides; only the fused update may round
   // otherwise. Adam turns the rounding of a gradient near zero into a step of its own size, and 50
   // layers of batch norm amplify it, hence the wider bounds of the big models.
   static const std::vector<Workload> all = {
-      {"mlp", 100, 1e-6, make_mlp},
-      {"bert_base", 2, 1e-4, make_bert_base},
-      {"gpt", 3, 1e-4, make_gpt},
-      {"resnet50", 4, 1e-4, make_resnet50},
+      {"mlp", 100, 1e-6,
+       [] { return bench::with_optimizer<SGD>(bench::mlp(32, 60, 32), SGDOptions(0.01)); }},
+      {"bert_base", 2, 1e-4,
+       [] { return bench::with_optimizer<AdamW>(bench::bert_base(2), AdamWOptions(1e-4)); }},
+      {"gpt", 3, 1e-4,
+       [] { return bench::with_optimizer<AdamW>(bench::gpt(4), AdamWOptions(1e-4)); }},
+      {"resnet50", 4, 1e-4,
+       [] {
+         return bench::with_optimizer<SGD>(bench::resnet50(8), SGDOptions(1e-3).momentum(0.9));
+       }},
   };
   return all;
 }
 
 // --- the two sides
 // --------------------------------------------------------------------------------
-
-// Takes one training step.
-using Stepper = std::function<void()>;
 
 Program fresh(const Workload& workload) {
   torch::manual_seed(0);
@@ -125,25 +80,7 @@ Stepper plain_stepper(const Program& program) {
   };
 }
 
-Stepper epl_stepper(const Program& program) {
-  auto net = program.net;
-  auto trainer = std::make_shared<Trainer>(net, *program.optimizer, program.step);
-  return [program, trainer] { trainer->step(program.batch); };
-}
-
 using MakeStepper = Stepper (*)(const Program&);
-
-double seconds(const Stepper& step) {
-  const auto begin = std::chrono::steady_clock::now();
-  step();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 // --- what is measured
 // -----------------------------------------------------------------------------
@@ -192,24 +129,18 @@ struct Times {
   double first = 0;  // EPL's first step, which records and plans
 };
 
-std::vector<double> chunk_of(const Workload& workload, const Stepper& step) {
-  std::vector<double> taken;
-  for (int i = 0; i < workload.chunk; ++i) taken.push_back(seconds(step));
-  return taken;
-}
-
 // One side in a process of its own: see bench/turns.h.
 void serve_side(const Workload& workload, MakeStepper make) {
   const Stepper step = make(fresh(workload));
   const double first = seconds(step);
-  chunk_of(workload, step);  // warms up
-  bench::serve(first, [&] { return chunk_of(workload, step); });
+  bench::seconds_of_each(workload.chunk, step);  // warms up
+  bench::serve(first, [&] { return bench::seconds_of_each(workload.chunk, step); });
 }
 
 Times measure_times(const Workload& workload, int rounds) {
-  bench::Side plain("plain", {"--serve", "plain", "--models", workload.name});
+  bench::Side plain("plain", {{"--serve", "plain", "--models", workload.name}});
   plain.answer();  // it is ready: the sides must not start up at the same time
-  bench::Side epl("EPL", {"--serve", "epl", "--models", workload.name});
+  bench::Side epl("EPL", {{"--serve", "epl", "--models", workload.name}});
   Times times;
   times.first = epl.answer().at(0);
   std::vector<double> of_plain, of_epl;
@@ -310,17 +241,8 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// OpenBLAS built with pthreads has a pool of its own that LibTorch does not know of.
-void use_one_thread() {
-  at::set_num_threads(1);
-  using SetThreads = void (*)(int);
-  if (auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
-    set(1);
-  }
-}
-
 int run_all(const Arguments& arguments) {
-  use_one_thread();
+  bench::use_one_thread();
   epl::init();
   std::vector<Result> results;
   for (const Workload& workload : workloads()) {

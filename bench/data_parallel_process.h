@@ -1,0 +1,128 @@
+// A process of EPL in bench_data_parallel: what it trains, the check of two steps against the plain
+// loop, and the turns that it takes.
+#pragma once
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/programs.h"
+#include "bench/turns.h"
+
+namespace epl::bench {
+
+constexpr double kRate = 1e-4, kMomentum = 0.9;
+constexpr double kCheckedRate = 1e-2;  // at kRate rounding of the parameters hides what happens
+constexpr int kDevices = 2;
+
+struct Workload {
+  std::string name;
+  int64_t rows;  // per device
+  int chunk;     // steps in a turn
+  // Of max |plain - epl| in the largest change of a parameter by two steps.
+  double tolerance;
+  Model (*make)(int64_t rows);
+};
+
+inline const std::vector<Workload>& workloads() {
+  static const std::vector<Workload> all = {
+      {"mlp", 32, 100, 1e-3, [](int64_t rows) { return mlp(64, 65, rows); }},
+      {"bert_base", 2, 2, 1e-3, bert_base},
+      {"gpt", 4, 3, 1e-3, gpt},
+      {"resnet50", 8, 4, 1e-2, resnet50},
+  };
+  return all;
+}
+
+// With the rows of all devices in its batch, the same in every process.
+inline Program fresh(const Workload& workload, double rate) {
+  torch::manual_seed(0);
+  return with_optimizer<torch::optim::SGD>(workload.make(kDevices * workload.rows),
+                                           torch::optim::SGDOptions(rate).momentum(kMomentum));
+}
+
+inline Batch rows_of(const Workload& workload, const Batch& batch, int device) {
+  Batch rows;
+  for (const auto& tensor : batch) {
+    rows.push_back(tensor.narrow(0, device * workload.rows, workload.rows).clone());
+  }
+  return rows;
+}
+
+// Which device's rows are this process's own; all of them where it has both devices.
+inline std::optional<int> own_device(const std::string& side) {
+  if (side == "one_worker") return std::nullopt;
+  const char* index = getenv("EPL_BENCH_PROCESS");
+  return index == nullptr ? 0 : std::atoi(index);
+}
+
+inline Stepper epl_stepper(const Workload& workload, const std::string& side, Program program) {
+  if (const auto device = own_device(side)) {
+    program.batch = rows_of(workload, program.batch, *device);
+  }
+  return epl_stepper(program);
+}
+
+// The mean over the devices, whose rows are normalised apart from each other.
+inline void plain_step(const Workload& workload, const Program& program,
+                       const std::vector<int>& devices) {
+  program.optimizer->zero_grad();
+  for (int device : devices) {
+    const auto loss = program.step(rows_of(workload, program.batch, device)).loss;
+    (loss / static_cast<double>(devices.size())).backward();
+  }
+  program.optimizer->step();
+}
+
+// Of the largest change that the plain loop made to a parameter, beyond what rounding explains.
+inline double worst_difference(const Program& start, const Program& plain, const Program& epl) {
+  const torch::NoGradGuard no_grad;
+  const auto from = start.net->parameters(), expected = plain.net->parameters(),
+             found = epl.net->parameters();
+  double worst = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const double change = (expected[i] - from[i]).abs().max().item<double>();
+    const double apart = (found[i] - expected[i]).abs().max().item<double>();
+    const double rounding = 4 * std::ldexp(1.0, -23) * from[i].abs().max().item<double>();
+    if (apart > rounding || std::isnan(apart)) worst = std::max(worst, apart / change);
+  }
+  return worst;
+}
+
+inline double sum_of_parameters(const Program& program) {
+  const torch::NoGradGuard no_grad;
+  double sum = 0;
+  for (const auto& parameter : program.net->parameters()) {
+    sum += parameter.to(torch::kDouble).abs().sum().item<double>();
+  }
+  return sum;
+}
+
+// Prints how far two steps are from the plain loop's, and what tells workers apart that differ.
+inline void check_process(const Workload& workload, const std::string& side) {
+  const Program start = fresh(workload, kCheckedRate);
+  const Program plain = fresh(workload, kCheckedRate), epl = fresh(workload, kCheckedRate);
+  const std::vector<int> devices =
+      side == "limit" ? std::vector<int>{*own_device(side)} : std::vector<int>{0, 1};
+  const Stepper step = epl_stepper(workload, side, epl);
+  for (int i = 0; i < 2; ++i) {
+    plain_step(workload, plain, devices);
+    step();
+  }
+  std::printf("%.17g %.17g\n", worst_difference(start, plain, epl), sum_of_parameters(epl));
+  std::fflush(stdout);
+}
+
+inline void serve_process(const Workload& workload, const std::string& side, int steps) {
+  const Program program = fresh(workload, kRate);
+  int64_t parameters = 0;
+  for (const auto& parameter : program.net->parameters()) parameters += parameter.numel();
+  const Stepper step = epl_stepper(workload, side, program);
+  seconds_of_each(5, step);  // as many as ddp.py warms up with
+  serve(static_cast<double>(parameters), [&] { return seconds_of_each(steps, step); });
+}
+
+}  // namespace epl::bench

@@ -1,0 +1,93 @@
+// What /proc knows of this machine and of processes: who used the cores, and who holds memory.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace epl::bench {
+
+inline double clock_ticks(int64_t count) {
+  return static_cast<double>(count) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// Seconds that the cores of this machine have worked, all together, since it was started.
+inline double busy_seconds() {
+  std::ifstream file("/proc/stat");
+  std::string name;
+  int64_t user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft = 0,
+          stolen = 0;
+  file >> name >> user >> nice >> system >> idle >> waiting >> interrupts >> soft >> stolen;
+  return clock_ticks(user + nice + system + interrupts + soft + stolen);
+}
+
+// Seconds that a process has worked.
+inline double busy_seconds(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name_ends = line.rfind(')');
+  if (name_ends == std::string::npos) return 0;
+  std::istringstream rest(line.substr(name_ends + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) rest >> skipped;
+  int64_t user = 0, system = 0;
+  rest >> user >> system;
+  return clock_ticks(user + system);
+}
+
+// What others did while some processes worked, as a share of the whole machine.
+class ForeignLoad {
+ public:
+  explicit ForeignLoad(std::vector<pid_t> own)
+      : own_(std::move(own)), all_before_(busy_seconds()), own_before_(own_seconds()) {}
+
+  double share(double seconds_passed) const {
+    const double foreign = (busy_seconds() - all_before_) - (own_seconds() - own_before_);
+    const double cores = std::max(1u, std::thread::hardware_concurrency());
+    return std::max(0.0, foreign / (seconds_passed * cores));
+  }
+
+ private:
+  double own_seconds() const {
+    double sum = 0;
+    for (pid_t pid : own_) sum += busy_seconds(pid);
+    return sum;
+  }
+
+  const std::vector<pid_t> own_;
+  const double all_before_;
+  const double own_before_;
+};
+
+// Megabytes that processes of one program have held at most, each its own peak. Pages of files and
+// of shared memory are in the peak of each of them and are counted once.
+inline double peak_megabytes(const std::vector<pid_t>& processes) {
+  double own = 0, files = 0, shared = 0;
+  for (pid_t pid : processes) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    double peak = 0, of_files = 0, of_shared = 0;
+    for (std::string line; std::getline(status, line);) {
+      std::istringstream words(line);
+      std::string key;
+      double kilobytes = 0;
+      words >> key >> kilobytes;
+      if (key == "VmHWM:") peak = kilobytes;
+      if (key == "RssFile:") of_files = kilobytes;
+      if (key == "RssShmem:") of_shared = kilobytes;
+    }
+    own += peak - of_files - of_shared;
+    files = std::max(files, of_files);
+    shared = std::max(shared, of_shared);
+  }
+  return (own + files + shared) / 1024;
+}
+
+}  // namespace epl::bench

@@ -1,0 +1,148 @@
+"""The networks of bench/programs.h in PyTorch: the same operators, the same number of parameters."""
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    """A transformer block; a causal one has its norms in front, the other one behind."""
+
+    def __init__(self, hidden, heads, causal):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.projection = nn.Linear(hidden, hidden)
+        self.widen = nn.Linear(hidden, 4 * hidden)
+        self.narrow = nn.Linear(4 * hidden, hidden)
+        self.norm1 = nn.LayerNorm(hidden)
+        self.norm2 = nn.LayerNorm(hidden)
+
+    def attention(self, x):
+        batch, length, hidden = x.shape
+        size = hidden // self.heads
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, size).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = torch.matmul(q, k.transpose(-2, -1)) * (1.0 / math.sqrt(size))
+        if self.causal:
+            ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(ahead, -math.inf)
+        mixed = torch.matmul(F.softmax(scores, -1), v)
+        return self.projection(mixed.transpose(1, 2).reshape(batch, length, hidden))
+
+    def feed_forward(self, x):
+        return self.narrow(F.gelu(self.widen(x)))
+
+    def forward(self, x):
+        if self.causal:
+            x = x + self.attention(self.norm1(x))
+            return x + self.feed_forward(self.norm2(x))
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.feed_forward(x))
+
+
+class Transformer(nn.Module):
+    def __init__(self, vocabulary, hidden, layers, heads, length, causal):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, hidden)
+        self.positions = nn.Parameter(torch.randn(length, hidden) * 0.02)
+        self.blocks = nn.ModuleList([Block(hidden, heads, causal) for _ in range(layers)])
+        self.norm = nn.LayerNorm(hidden)
+
+    def embed(self, ids):
+        return self.tokens(ids) + self.positions[: ids.shape[1]]
+
+
+class Bert(Transformer):
+    """Two classes from the first token."""
+
+    def __init__(self):
+        super().__init__(vocabulary=30522, hidden=768, layers=12, heads=12, length=128, causal=False)
+        self.pool = nn.Linear(768, 768)
+        self.head = nn.Linear(768, 2)
+
+    def forward(self, ids):
+        x = self.norm(self.embed(ids))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(torch.tanh(self.pool(x[:, 0])))
+
+
+class Gpt(Transformer):
+    def __init__(self):
+        super().__init__(vocabulary=8192, hidden=384, layers=6, heads=6, length=256, causal=True)
+        self.head = nn.Linear(384, 8192, bias=False)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def conv(inputs, outputs, kernel, stride=1):
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1, self.bn1 = conv(inputs, width, 1), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = conv(width, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = conv(width, 4 * width, 1), nn.BatchNorm2d(4 * width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or inputs != 4 * width:
+            self.downsample = nn.Sequential(conv(inputs, 4 * width, 1, stride), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)
+
+
+class ResNet50(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = conv(3, 64, 7, 2), nn.BatchNorm2d(64)
+        blocks, inputs = [], 64
+        for stage, count in enumerate((3, 4, 6, 3)):
+            width = 64 << stage
+            for i in range(count):
+                blocks.append(Bottleneck(inputs, width, 2 if stage > 0 and i == 0 else 1))
+                inputs = 4 * width
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = nn.Linear(inputs, 1000)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = self.blocks(F.max_pool2d(x, 3, 2, 1))
+        return self.fc(F.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
+
+
+def mlp(width, depth):
+    layers = []
+    for _ in range(depth - 1):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+def build(name, rows):
+    """A network with its input and its classes."""
+    if name == "mlp":
+        return mlp(64, 65), torch.randn(rows, 64), torch.randint(10, (rows,))
+    if name == "bert_base":
+        return Bert(), torch.randint(30522, (rows, 128)), torch.randint(2, (rows,))
+    if name == "gpt":
+        return Gpt(), torch.randint(8192, (rows, 256)), torch.randint(8192, (rows, 256))
+    if name == "resnet50":
+        return ResNet50(), torch.randn(rows, 3, 64, 64), torch.randint(1000, (rows,))
+    raise SystemExit(f"ddp.py: there is no model {name}")
+
+
+def loss_of(output, target):
+    return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
