@@ -10,7 +10,7 @@ packages=(
   libhwloc-dev                          # which cores there are
   nlohmann-json3-dev libcli11-dev       # JSON and command lines
   libgtest-dev libgmock-dev python3     # the tests
-  zlib1g-dev dataset-fashion-mnist      # the quickstart's data
+  zlib1g-dev dataset-fashion-mnist      # the examples' data
   libpng-dev libturbojpeg0-dev          # pictures of the ResNet example
 )
 

@@ -168,6 +168,7 @@ optimizer.num_apply_group               1                 default
 cluster.device_place_prefer_intra_node  true              default
 cluster.run_visible_devices             ""                default
 cluster.colocate_split_and_replicate    false             default
+cluster.join_seconds                    60                default
 communication.num_communicators         2                 default
 communication.sparse_as_dense           false             default
 communication.max_splits                5                 default
@@ -175,6 +176,8 @@ communication.fp16                      false             default
 communication.fp16_scale                128               default
 communication.clip_after_allreduce      false             default
 communication.gradients_reduce_method   "sum"             environment EPL_COMMUNICATION_GRADIENTS_REDUCE_METHOD
+communication.silence_seconds           5                 default
+communication.wait_seconds              1800              default
 io.slicing                              false             default
 io.unbalanced_io_slicing                false             default
 io.drop_last_files                      false             default

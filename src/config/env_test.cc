@@ -1,5 +1,6 @@
 #include <epl/env.h>
 #include <epl/strategy.h>
+#include <gmock/gmock.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -59,12 +60,25 @@ TEST_F(EnvTest, ReadsEplVariablesInInit) {
   EXPECT_EQ(Env::get().config.get<int64_t>("pipeline.num_micro_batch"), 8);
 }
 
-TEST_F(EnvTest, RefusesSeveralDevices) {
+TEST_F(EnvTest, CountsTheDevicesOfTheProcess) {
   set("EPL_DEVICES", "4");
-  EXPECT_EQ(error_of([] { init(); }),
-            "epl: 4 devices: more than one device is not available yet\n"
-            "  asked by: EPL_DEVICES=4 (environment)\n"
-            "  try:      EPL_DEVICES=1");
+  init();
+  EXPECT_EQ(Env::get().cluster.total_gpu_num, 4);
+  EXPECT_EQ(Env::get().cluster.local_devices(), 4);
+  EXPECT_EQ(Env::get().cluster.first_device(), 0);
+}
+
+TEST_F(EnvTest, TakesOnlyVisibleDevices) {
+  set("EPL_DEVICES", "8");
+  init({{"cluster.run_visible_devices", "0,4,7"}});
+  EXPECT_EQ(Env::get().cluster.total_gpu_num, 3);
+  set("EPL_DEVICES", "4");
+  EXPECT_THAT(
+      error_of([] {
+        init({{"cluster.run_visible_devices", "0,4"}});
+      }),
+      testing::HasSubstr("epl: there is no device 4: this process has 4 devices, counted from 0\n"
+                         "  asked by: cluster.run_visible_devices = \"0,4\""));
 }
 
 TEST_F(EnvTest, RefusesAMalformedNumberOfDevices) {

@@ -1,7 +1,7 @@
 // Trains a small convolutional network on Fashion-MNIST with epl::Trainer.
 //
-//   build/bin/quickstart
-//   build/bin/quickstart --epochs 1 --plan    one epoch, and the whole plan of a step
+//   build/bin/fashion_cnn
+//   build/bin/fashion_cnn --epochs 1 --plan    one epoch, and the whole plan of a step
 //
 // The output has this shape; numbers in <> depend on the machine:
 //
@@ -184,7 +184,7 @@ int main(int argc, char** argv) {
   try {
     run(options);
   } catch (const std::exception& error) {
-    std::cerr << "quickstart: " << error.what() << "\n";
+    std::cerr << "fashion_cnn: " << error.what() << "\n";
     return 1;
   }
 }
