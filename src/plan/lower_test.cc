@@ -305,5 +305,58 @@ TEST(CutIntoGroups, CutsRunsOfAboutEqualBytes) {
   }
 }
 
+const char* const kTwoLayers = R"(graph
+  %0: f32[4,2] = input 0
+  %1: f32[] = seed
+  %2: f32[3,2] = parameter "first"
+  %3: f32[3,2] = parameter "second"
+  %4: f32[3,2] = aten::mul.Tensor(%2, %3) {forward}
+  %5: f32[] = aten::sum(%4, none) {forward}
+  %6: f32[3,2] = aten::mul.Tensor(%2, %1) {backward}
+  %7: f32[3,2] = aten::mul.Tensor(%3, %1) {backward}
+  %8: f32[3,2] = aten::relu(%0) {backward}
+  return loss %5, metric GLOBAL_SUM "rest" %8, gradient "first" %7, gradient "second" %6
+)";
+
+std::string program_of(const LowerOptions& options) {
+  const std::string text = print_plan(lower(parse_graph(kTwoLayers), options));
+  return "\n" + text.substr(0, text.find("leaves"));
+}
+
+TEST(Lower, ReducesGradientsInTheOrderInWhichTheyBecomeReady) {
+  LowerOptions options;
+  options.replicas = 4;
+  options.most_reductions = 5;
+  options.micro_batches = 2;
+  EXPECT_EQ(program_of(options), R"(
+plan: 1 program, 2 micro batches, 4 replicas, arena 384 B
+program 0
+   0  load    micro batch 0
+   1  run     step  micro batch 0
+   2  load    micro batch 1
+   3  run     step and accumulate  micro batch 1  calls 0 to 3
+   4  reduce  group 0: 1 gradients  24 B
+   5  run     step and accumulate  micro batch 1  calls 4 to 5
+   6  reduce  group 1: 1 gradients  24 B
+   7  run     step and accumulate  micro batch 1  calls 6 to 6
+   8  update  2 parameters  48 B
+)");
+}
+
+TEST(Lower, ReducesAtTheEndWhereGradientsAreClippedFirst) {
+  LowerOptions options;
+  options.replicas = 1;
+  options.slices = 2;
+  options.reduces_early = false;
+  EXPECT_EQ(program_of(options), R"(
+plan: 1 program, 1 micro batches, 1 replica of 2 devices, arena 256 B
+program 0
+   0  load    micro batch 0
+   1  run     step  micro batch 0
+   2  reduce  group 0: 2 gradients  48 B
+   3  update  2 parameters  48 B
+)");
+}
+
 }  // namespace
 }  // namespace epl
