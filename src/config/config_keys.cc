@@ -100,8 +100,10 @@ const ConfigKey& nearest_config_key(const std::string& key) {
   const bool has_category = key.find('.') != std::string::npos;
   const std::string wanted = to_lower(key);
   auto distance = [&](const ConfigKey& row) {
-    const std::string known = row.key;
-    return edit_distance(wanted, has_category ? known : known.substr(known.find('.') + 1));
+    const std::string key = row.key;
+    const std::string known = has_category ? key : key.substr(key.find('.') + 1);
+    const bool is_begun = known.compare(0, wanted.size(), wanted) == 0;
+    return is_begun ? 0 : edit_distance(wanted, known);
   };
   return *std::min_element(
       config_keys().begin(), config_keys().end(),
