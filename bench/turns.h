@@ -10,6 +10,7 @@
 // case.
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -29,13 +30,14 @@ class Side {
   // Starts this program again with these arguments.
   Side(std::string name, std::vector<std::string> arguments) : name_(std::move(name)) {
     int to[2], from[2];
-    if (pipe(to) != 0 || pipe(from) != 0) throw std::runtime_error("cannot make a pipe");
+    // Closed on exec: a side must see the end of its own pipe, whoever was started after it.
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
+      throw std::runtime_error("cannot make a pipe");
     pid_ = fork();
     if (pid_ < 0) throw std::runtime_error("cannot start " + name_);
     if (pid_ == 0) {
       dup2(to[0], STDIN_FILENO);
       dup2(from[1], STDOUT_FILENO);
-      for (int end : {to[0], to[1], from[0], from[1]}) close(end);
       std::vector<char*> argv{const_cast<char*>("bench")};
       for (auto& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
@@ -47,8 +49,16 @@ class Side {
     to_ = to[1];
     from_ = from[0];
   }
+  // At the end of its pipe a side ends by itself, and its own processes with it.
   ~Side() {
     close(to_);
+    for (int i = 0; i < 200; ++i) {
+      if (waitpid(pid_, nullptr, WNOHANG) == pid_) {
+        close(from_);
+        return;
+      }
+      usleep(10'000);
+    }
     close(from_);
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
