@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "comm/socket.h"
 
 namespace epl {
 namespace {
@@ -18,22 +19,6 @@ constexpr const char* kTry =
     "processes that share a host, its process numbers and their user (one container), or a "
     "communicator over the network";
 
-// Closes what it holds.
-class Descriptor {
- public:
-  Descriptor() = default;
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  void hold(int number) { number_ = number; }
-  int number() const { return number_; }
-
- private:
-  int number_ = -1;
-};
-
 // Throws what went wrong, by the system's word.
 void require(bool fine, const std::string& what) {
   EPL_CHECK(fine, concat("cannot ", what, ": ", std::strerror(errno)));
@@ -41,21 +26,21 @@ void require(bool fine, const std::string& what) {
 
 struct stat status_of(const Descriptor& file) {
   struct stat status = {};
-  require(fstat(file.number(), &status) == 0, "look at shared memory");
+  require(fstat(file.get(), &status) == 0, "look at shared memory");
   return status;
 }
 
 // "pid descriptor device inode": the last two tell whether the pid means the same process here.
 std::string create(Descriptor& file, size_t bytes) {
-  file.hold(memfd_create("epl", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  require(file.number() >= 0, "make shared memory");
-  require(ftruncate(file.number(), static_cast<off_t>(bytes)) == 0,
+  file = Descriptor(memfd_create("epl", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  require(bool(file), "make shared memory");
+  require(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0,
           concat("make ", human_bytes(static_cast<int64_t>(bytes)), " of shared memory"));
   // Nobody may cut off what others have mapped.
-  require(fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
+  require(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
           "fix the size of shared memory");
   const struct stat status = status_of(file);
-  return concat(getpid(), " ", file.number(), " ", status.st_dev, " ", status.st_ino);
+  return concat(getpid(), " ", file.get(), " ", status.st_dev, " ", status.st_ino);
 }
 
 void open_other(Descriptor& file, const std::string& handle, size_t bytes) {
@@ -66,9 +51,8 @@ void open_other(Descriptor& file, const std::string& handle, size_t bytes) {
   EPL_CHECK(text >> pid >> number >> device >> inode,
             concat("the first member handed over \"", handle, "\" in place of shared memory"));
   const std::string path = concat("/proc/", pid, "/fd/", number);
-  file.hold(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  require(file.number() >= 0,
-          "open the shared memory of process " + std::to_string(pid) + ", " + path);
+  file = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  require(bool(file), "open the shared memory of process " + std::to_string(pid) + ", " + path);
   const struct stat status = status_of(file);
   EPL_CHECK(status.st_dev == device && status.st_ino == inode &&
                 status.st_size == static_cast<off_t>(bytes),
@@ -102,8 +86,8 @@ Segment::Segment(const std::string& communicator, int rank, size_t bytes, const 
   handle = exchange(handle).at(0);
   try {
     if (rank != 0 && !handle.empty()) open_other(file, handle, bytes);
-    if (file.number() >= 0) {
-      void* place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+    if (file) {
+      void* place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
       require(place != MAP_FAILED, "map shared memory");
       data_ = static_cast<char*>(place);
     }
