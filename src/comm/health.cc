@@ -355,11 +355,12 @@ std::string Health::missing_of(const std::string& key) {
   return known && !missing_[key].empty() ? list_of_workers(missing_[key]) : "some workers";
 }
 
+// Returns once the rendezvous has answered, so that a worker 0 which ends the process has told the
+// others: it hears last.
 void Health::report_failure(const std::string& message) {
   note_failure(message);
   std::unique_lock<std::mutex> lock(mutex_);
-  wait_until(lock, Clock::now() + kFarewell,
-             [&] { return (outgoing_.empty() && !sending_) || detached_; });
+  wait_until(lock, Clock::now() + kFarewell, [&] { return cause_known_ || detached_; });
 }
 
 void Health::note_failure(const std::string& message) {

@@ -231,7 +231,7 @@ void Rendezvous::forget_closed_guests() {
     if (!guest->stream.closed() || guest->index < 0) continue;
     Seat& seat = seats_[static_cast<size_t>(guest->index)];
     seat.guest = nullptr;
-    if (seat.presence == Presence::kPresent) suspect(guest->index, kEndedReason);
+    if (seat.presence == Presence::kPresent) suspect(guest->index, kEndedReason, Clock::now());
   }
   guests_.erase(std::remove_if(guests_.begin(), guests_.end(),
                                [](const auto& guest) { return guest->stream.closed(); }),
@@ -267,20 +267,30 @@ void Rendezvous::look_for_missing(Clock::time_point now) {
         "the logs of the missing ones, and whether their hosts reach that address"});
 }
 
+// A host that is cut off takes all its workers along, whose last signs of life came at different
+// moments of the same period: with the first one that is silent for too long go all that nearly
+// are.
 void Rendezvous::look_for_silent(Clock::time_point now) {
+  const auto silent_for = [&](const Seat& seat, milliseconds duration) {
+    return seat.presence == Presence::kPresent && now - seat.heard > duration;
+  };
+  const bool any = std::any_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+    return silent_for(seat, options_.silence);
+  });
+  if (!any) return;
+  const milliseconds nearly = options_.silence - 2 * beat_period(options_.silence);
   for (int index = 0; index < options_.worker_num; ++index) {
-    const Seat& seat = seats_[static_cast<size_t>(index)];
-    if (seat.presence == Presence::kPresent && now - seat.heard > options_.silence) {
-      suspect(index, silent_reason(options_.silence));
+    if (silent_for(seats_[static_cast<size_t>(index)], nearly)) {
+      suspect(index, silent_reason(options_.silence), now);
     }
   }
 }
 
 // Asks those who can read the memory of the suspect what it did last.
-void Rendezvous::suspect(int index, const std::string& reason) {
+void Rendezvous::suspect(int index, const std::string& reason, Clock::time_point now) {
   Seat& suspected = seats_[static_cast<size_t>(index)];
   suspected.presence = Presence::kLost;
-  suspected.lost = Clock::now();
+  suspected.lost = now;
   suspected.reason = reason;
   if (cause_ || !complete_) return;
   for (Seat& seat : seats_) {

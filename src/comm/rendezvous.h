@@ -76,7 +76,7 @@ class Rendezvous {
   void look_after(Clock::time_point now);
   void look_for_missing(Clock::time_point now);
   void look_for_silent(Clock::time_point now);
-  void suspect(int index, const std::string& reason);
+  void suspect(int index, const std::string& reason, Clock::time_point now);
   void judge_lost(Clock::time_point now);
   void fail(const Cause& cause);
   void send_to_all(const Message& message);
