@@ -45,6 +45,7 @@ void check_side(const std::string& side, const Workload& workload) {
   if (is_of_torch(side)) return;  // ddp.py checks itself
   Crew checked(side, starts_of(side, workload, 1, "--check"));
   const auto answers = checked.answers();
+  checked.end();
   for (const auto& answer : answers) {
     if (answer.size() != 2 || !(answer[0] <= workload.tolerance)) {
       throw std::runtime_error(workload.name + ", " + side + ": after 2 steps a parameter is " +
@@ -140,11 +141,18 @@ Result run(const Workload& workload, const std::vector<std::string>& sides, int 
       round[side] = running[side]->turn();
     }
     calm += foreign_of(round) <= kMostForeign;
-    std::fprintf(stderr, "%s: round %d, %d of %d calm, others used %.0f %% of the machine\n",
+    std::fprintf(stderr, "%s: round %d, %d of %d calm, others used %.0f %% of the machine, ms:",
                  workload.name.c_str(), attempt + 1, calm, rounds, 100 * foreign_of(round));
+    for (const auto& [side, turn] : round) {
+      std::fprintf(stderr, " %s %.2f", side.c_str(), 1e3 * turn.seconds / result.steps);
+    }
+    std::fprintf(stderr, "\n");
   }
   keep_calmest(result.rounds, rounds, kMostForeign);
-  for (const auto& [side, started] : running) result.megabytes[side] = started->peak_megabytes();
+  for (const auto& [side, started] : running) {
+    result.megabytes[side] = started->peak_megabytes();
+    started->end();
+  }
   return result;
 }
 

@@ -138,6 +138,12 @@ class Crew {
     return turn;
   }
 
+  // Waits until all have ended, which must be without an error.
+  void end() {
+    for (auto& process : processes_) process->finish();
+    for (auto& process : processes_) process->end();
+  }
+
   double peak_megabytes() const { return bench::peak_megabytes(pids_); }
 
  private:

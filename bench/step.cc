@@ -151,6 +151,8 @@ Times measure_times(const Workload& workload, int rounds) {
       for (double taken : side->answer()) list.push_back(taken);
     }
   }
+  plain.end();
+  epl.end();
   times.plain = median(of_plain);
   times.epl = median(of_epl);
   return times;

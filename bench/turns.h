@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,7 +72,7 @@ class Side {
   ~Side() {
     close(from_);
     finish();
-    reap();
+    if (pid_ > 0) reap(/*most_milliseconds=*/3000);
   }
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -97,6 +98,16 @@ class Side {
   void finish() {
     if (to_ >= 0) close(to_);
     to_ = -1;
+  }
+
+  // Waits until it has ended, which must be without an error.
+  void end() {
+    finish();
+    const int status = reap(/*most_milliseconds=*/30'000);
+    pid_ = -1;
+    if (status == 0) return;
+    throw std::runtime_error(name_ + " ended with " +
+                             (WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "an error"));
   }
 
  private:
@@ -130,14 +141,15 @@ class Side {
   }
 
   // A side that has finished gets a moment to end by itself: its peers need not think that it died.
-  void reap() {
-    constexpr int kMostMilliseconds = 3000;
-    for (int waited = 0; waited < kMostMilliseconds; ++waited) {
-      if (waitpid(pid_, nullptr, WNOHANG) != 0) return;
+  int reap(int most_milliseconds) {
+    int status = 0;
+    for (int waited = 0; waited < most_milliseconds; ++waited) {
+      if (waitpid(pid_, &status, WNOHANG) != 0) return status;
       usleep(1000);
     }
     kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    waitpid(pid_, &status, 0);
+    return status;
   }
 
   std::string name_;
