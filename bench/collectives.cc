@@ -301,7 +301,7 @@ Times measure(int members, int64_t bytes, int rounds) {
     if (serve == serve_open_mpi && !std::filesystem::exists(path_of_open_mpi())) continue;
     const std::vector<std::string> arguments = {
         "--serve", name, "--members", std::to_string(members), "--bytes", std::to_string(bytes)};
-    running[name] = std::make_unique<bench::Side>(name, arguments);
+    running[name] = std::make_unique<bench::Side>(name, bench::Start{arguments});
     running[name]->answer();  // it is ready: the sides must not start up at the same time
   }
   for (int round = 0; round < rounds; ++round) {
