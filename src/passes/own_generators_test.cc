@@ -56,7 +56,7 @@ TEST(OwnGenerators, RefusesAnOperatorThatHasNoOtherForm) {
                 after<OwnGenerators>(R"(graph
   %9: f32[] = seed
   %0: f32[4] = input 0
-  %1: f32[4], %2: bool[4] = aten::native_dropout(%0, 0.5, true) {forward}
+  %1: f32[4], %2: b8[4] = aten::native_dropout(%0, 0.5, true) {forward}
   return loss %9, metric all "y" %1)");
               }),
               testing::HasSubstr("aten::native_dropout draws from the generator of the process"));

@@ -349,7 +349,7 @@ TEST(Lower, ReducesAtTheEndWhereGradientsAreClippedFirst) {
   options.slices = 2;
   options.reduces_early = false;
   EXPECT_EQ(program_of(options), R"(
-plan: 1 program, 1 micro batches, 1 replica of 2 devices, arena 256 B
+plan: 1 program, 1 micro batches, 1 replica of 2 devices, arena 384 B
 program 0
    0  load    micro batch 0
    1  run     step  micro batch 0

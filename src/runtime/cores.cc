@@ -10,23 +10,21 @@
 namespace epl {
 namespace {
 
-struct FreeTopology {
-  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
-};
 struct FreeBitmap {
   void operator()(hwloc_bitmap_t set) const { hwloc_bitmap_free(set); }
 };
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
 
-// Loaded once: looking through the machine takes some milliseconds.
+// Loaded once: looking through the machine takes some milliseconds. Never freed: devices' threads
+// leave their cores when the process ends, after whatever was made later.
 hwloc_topology_t topology() {
-  static const std::unique_ptr<hwloc_topology, FreeTopology> loaded = [] {
+  static const hwloc_topology_t loaded = [] {
     hwloc_topology_t made = nullptr;
     EPL_ASSERT(hwloc_topology_init(&made) == 0 && hwloc_topology_load(made) == 0,
                "hwloc cannot read the topology of this machine");
-    return std::unique_ptr<hwloc_topology, FreeTopology>(made);
+    return made;
   }();
-  return loaded.get();
+  return loaded;
 }
 
 std::vector<unsigned> cores_of_thread() {

@@ -1,5 +1,6 @@
 #include "runtime/device_team.h"
 
+#include <ATen/Parallel.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -45,6 +46,9 @@ DeviceTeam::DeviceTeam(std::vector<CoreShare> cores) {
     devices_.push_back(std::make_unique<Device>());
     devices_.back()->cores = std::move(share);
   }
+  // In a process that was forked LibTorch makes its thread pool anew when a thread first counts
+  // threads, and is not prepared for two of them doing so at once.
+  if (size() > 1) at::set_num_threads(at::get_num_threads());
   for (int i = 1; i < size(); ++i) {
     devices_[static_cast<size_t>(i)]->thread = std::thread([this, i] { serve(i); });
   }
