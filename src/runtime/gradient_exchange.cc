@@ -38,6 +38,19 @@ at::Tensor GradientExchange::gradient(size_t device, int index) const {
   return devices_[device]->tensor(plan_.gradients[static_cast<size_t>(index)].slot);
 }
 
+// A step that fails on one device leaves reductions behind, which end when the job's failure comes
+// to their Watch.
+GradientExchange::~GradientExchange() {
+  for (const auto& work : works_) {
+    if (work == nullptr) continue;
+    try {
+      work->wait();
+    } catch (...) {
+      // The step has thrown what is to be known.
+    }
+  }
+}
+
 void GradientExchange::begin() {
   for (auto& count : reported_) count.store(0, std::memory_order_relaxed);
   for (auto& work : works_) work.reset();

@@ -41,6 +41,11 @@ class GradientExchange {
   GradientExchange(const Plan& plan, std::vector<Executor*> devices,
                    const std::vector<Channel>& channels, ExchangeOptions options);
 
+  // Waits for reductions that are under way: they use this object and the gradients.
+  ~GradientExchange();
+  GradientExchange(const GradientExchange&) = delete;
+  GradientExchange& operator=(const GradientExchange&) = delete;
+
   void begin();
 
   // From a device's thread.
