@@ -54,6 +54,8 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  Watch& watch() const { return watch_; }
+
   // The Work is shared by the lane, which ends it, and the caller.
   std::shared_ptr<Work> start(std::function<void()> call);
 

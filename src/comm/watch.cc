@@ -23,8 +23,9 @@ std::string describe_progress(const Progress& progress) {
   std::array<char, 17> text{};
   std::memcpy(text.data(), letters.data(), 16);
   if (text[0] == '\0') return "nothing yet";
-  return concat("step ", progress.step.load(std::memory_order_relaxed), ", ", text.data(), " ",
-                progress.index.load(std::memory_order_relaxed));
+  const int32_t index = progress.index.load(std::memory_order_relaxed);
+  return concat("step ", progress.step.load(std::memory_order_relaxed), ", ", text.data(),
+                index < 0 ? "" : concat(" ", index));
 }
 
 void Watch::fail(const JobFailed& cause) {
@@ -38,6 +39,11 @@ void Watch::check() const {
   if (!failed()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   throw JobFailed(*cause_);
+}
+
+void Watch::doing(int64_t step, const char* instruction, int index) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  note_progress(*progress_.load(std::memory_order_acquire), step, instruction, index);
 }
 
 void Watch::publish_progress_at(Progress* place) {

@@ -29,12 +29,12 @@ class JobFailed : public Error {
 // after this one was killed.
 struct Progress {
   std::atomic<int64_t> step{0};
-  std::atomic<int32_t> index{0};              // which one of its kind: reduction 2, micro batch 3
+  std::atomic<int32_t> index{0};              // which one of its kind: reduction 2; negative: none
   std::atomic<uint64_t> instruction[2] = {};  // up to 16 letters: "reduce", "save"
 };
 
 void note_progress(Progress& progress, int64_t step, const char* instruction, int index);
-std::string describe_progress(const Progress& progress);  // "step 17, reduce 2"
+std::string describe_progress(const Progress& progress);  // "step 17, reduce 2", "step 17, save"
 
 class Watch {
  public:
@@ -43,9 +43,8 @@ class Watch {
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   void check() const;  // throws the cause where there is one
 
-  void doing(int64_t step, const char* instruction, int index = 0) {
-    note_progress(*progress_.load(std::memory_order_acquire), step, instruction, index);
-  }
+  // From any thread: what was begun last counts.
+  void doing(int64_t step, const char* instruction, int index = -1);
   const Progress& progress() const { return *progress_.load(std::memory_order_acquire); }
   // Where doing() writes from now on; it must outlive the Watch or the next call.
   void publish_progress_at(Progress* place);

@@ -90,6 +90,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     auto found = ready_.find(key);
     if (found == ready_.end()) {
       drop_least_used();
+      subject_.job.watch().doing(step, "record");
       found = ready_.emplace(key, make(batch)).first;
       found->second->sample = sample;
     }

@@ -126,7 +126,7 @@ StepResult Trainer::Impl::step_with(const Cut& cut) {
 
 void Trainer::Impl::meet_other_workers() {
   job->watch().check();
-  job->watch().doing(steps, "step");
+  job->watch().doing(steps, "prepare");
   if (met || job->membership() == nullptr) return;
   check_same_on_all_workers(*job, "the model", describe_model(model));
   broadcast_model(*job, model);
@@ -186,7 +186,8 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   }
   ready.hand_out_state();
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
-  ready.exchange().begin();
+  ready.exchange().begin(steps);
+  job->watch().doing(steps, "compute");
   const double seed_of_device = seed(ready);
   try {
     job->team().run([&](int device) {
@@ -314,6 +315,7 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
 }
 
 void Trainer::Impl::update(ReadyStep& ready, bool summed) {
+  job->watch().doing(steps, "update");
   ready.refresh_late_gradients();
   for (auto& parts : ready.updates()) {
     for (auto& part : parts) {
@@ -363,7 +365,6 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   StepResult result;
   result.loss = mean_over_workers(mean_loss(runs, ready));
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
-  job->watch().doing(steps, "update");
   reduce_and_update(ready, result);
   ready.average_state(job->workers());
   if (plain && !result.skipped) compare(*plain, ready, result.loss);

@@ -51,7 +51,8 @@ GradientExchange::~GradientExchange() {
   }
 }
 
-void GradientExchange::begin() {
+void GradientExchange::begin(int64_t step) {
+  step_ = step;
   for (auto& count : reported_) count.store(0, std::memory_order_relaxed);
   for (auto& work : works_) work.reset();
 }
@@ -61,8 +62,9 @@ void GradientExchange::ready(const Instruction& reduce_instruction) {
   const int before = reported_[group].fetch_add(1, std::memory_order_acq_rel);
   if (before + 1 < static_cast<int>(devices_.size()) || channels_.empty()) return;
   const Channel& channel = channels_[group % channels_.size()];
-  works_[group] = channel.lane->start([this, group, communicator = channel.communicator.get()] {
-    reduce(*groups_[group], communicator);
+  works_[group] = channel.lane->start([this, group, &channel] {
+    channel.lane->watch().doing(step_, "reduce", static_cast<int>(group));
+    reduce(*groups_[group], channel.communicator.get());
   });
 }
 
@@ -77,7 +79,9 @@ void GradientExchange::wait() {
     EPL_ASSERT(
         reported_[group].load(std::memory_order_acquire) == static_cast<int>(devices_.size()),
         "a group of gradients is waited for that a device has not reported");
-    if (works_[group] != nullptr) works_[group]->wait();
+    if (works_[group] == nullptr) continue;
+    channels_[0].lane->watch().doing(step_, "reduce", static_cast<int>(group));
+    works_[group]->wait();
   }
   if (!channels_.empty()) return;
   for (const auto& [index, unused] : sparse_) sparse_[index] = reduce_sparse(index, nullptr);

@@ -7,7 +7,7 @@
 // computing: their gradients are summed into those of device 0, and those are reduced over the
 // workers.
 //
-//   exchange.begin();
+//   exchange.begin(step);
 //   ... devices: exchange.ready(instruction) ...
 //   exchange.wait();
 #pragma once
@@ -46,7 +46,7 @@ class GradientExchange {
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
-  void begin();
+  void begin(int64_t step);
 
   // From a device's thread.
   void ready(const Instruction& reduce);
@@ -75,6 +75,7 @@ class GradientExchange {
   const std::vector<Executor*> devices_;
   const std::vector<Channel>& channels_;
   const ExchangeOptions options_;
+  int64_t step_ = 0;
   std::vector<const Instruction*> groups_;    // by number
   std::vector<std::atomic<int>> reported_;    // devices, by group
   std::vector<std::shared_ptr<Work>> works_;  // by group
