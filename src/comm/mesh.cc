@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "base/check.h"
 
@@ -16,8 +15,6 @@ using std::chrono::milliseconds;
 constexpr uint32_t kMagic = 0x4d4c5045;  // "EPLM"
 // How often a wait looks at the Watch.
 constexpr milliseconds kLook{20};
-// A connection that closed is often the consequence of something that the Watch is about to hear.
-constexpr milliseconds kVerdict{2000};
 constexpr milliseconds kGoodbye{1000};
 
 }  // namespace
@@ -197,12 +194,10 @@ void Mesh::wait(const std::function<bool()>& done, const std::function<std::stri
   }
 }
 
+// A connection that closed is often the consequence of something that the Watch is about to hear.
 void Mesh::lose(int index, const std::string& what) {
   const bool left = peers_[static_cast<size_t>(index)].left;
-  const Clock::time_point end = Clock::now() + kVerdict;
-  while (!left && !watch_.failed() && Clock::now() < end) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  if (!left || watch_.has_judge()) watch_.await_cause();
   give_up(concat("member ", index, " of communicator \"", caller_.name(), "\" ",
                  left ? "has left" : "closed its connection", " while member ", rank(),
                  " waits for it in ", what));

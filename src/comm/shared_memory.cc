@@ -532,6 +532,8 @@ template <typename Ready>
 void SharedMemoryCommunicator::throw_if_gone(int member, const Ready& ready) const {
   const uint32_t state = stage_.seat(member).state.load(std::memory_order_seq_cst);
   if (state == SharedSeat::kHere || ready()) return;
+  if (waiting_.watch().has_judge()) waiting_.watch().await_cause();
+  waiting_.watch().check();
   throw JobFailed(concat("member ", member, " of communicator \"", options_.name, "\" has ",
                          state == SharedSeat::kLeft ? "left" : "given up a call", ", while member ",
                          rank(), " waits for it"));

@@ -2,11 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/text.h"
 
 namespace epl {
+namespace {
+
+// Longer than a worker that ended is waited for by those who may tell more (rendezvous.cc,
+// health.cc).
+constexpr auto kVerdict = std::chrono::seconds(2);
+
+}  // namespace
 
 void note_progress(Progress& progress, int64_t step, const char* instruction, int index) {
   std::array<uint64_t, 2> letters{};
@@ -39,6 +48,13 @@ void Watch::check() const {
   if (!failed()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   throw JobFailed(*cause_);
+}
+
+void Watch::await_cause() const {
+  const auto end = std::chrono::steady_clock::now() + kVerdict;
+  while (!failed() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 void Watch::doing(int64_t step, const char* instruction, int index) {

@@ -43,6 +43,11 @@ class Watch {
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   void check() const;  // throws the cause where there is one
 
+  // A peer that goes is seen before it is known why. Returns once it is, or after a moment.
+  void await_cause() const;
+  // Whether somebody finds out such causes: Health, which also shows the progress to others.
+  bool has_judge() const { return &progress() != &own_progress_; }
+
   // From any thread: what was begun last counts.
   void doing(int64_t step, const char* instruction, int index = -1);
   const Progress& progress() const { return *progress_.load(std::memory_order_acquire); }

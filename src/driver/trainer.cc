@@ -116,8 +116,6 @@ StepResult Trainer::Impl::step_with(const Cut& cut) {
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
     return step(cut());
-  } catch (const JobFailed&) {
-    throw;
   } catch (const std::exception& error) {
     if (job->membership() != nullptr) job->membership()->report_failure(text_of(error));
     throw;
