@@ -77,35 +77,55 @@ void Health::say_hello(const std::string& address) {
   for (std::string& field : encode(record)) hello.push_back(std::move(field));
   stream_.send(hello);
   const Clock::time_point end = Clock::now() + options_.patience + kForTheVerdict;
+  heard_ = looked_ = Clock::now();
   while (workers_.empty()) {
     pollfd waited{stream_.connection().get(), POLLIN, 0};
     poll(&waited, 1, static_cast<int>(beat_period(options_.silence).count()));
     stream_.send({"beat", ""});
     stream_.receive();
-    // What comes behind "all" is for the thread.
-    while (workers_.empty()) {
-      const std::optional<Message> message = stream_.next();
-      if (!message) break;
-      if (message->at(0) == "cause") throw Cause{message->at(1), message->at(2)}.error();
-      if (message->at(0) != "all") continue;
-      for (size_t at = 1; at < message->size(); at += kRecordFields) {
-        workers_.push_back(decode_record(*message, at));
-      }
-    }
-    if (!workers_.empty()) break;
-    if (stream_.closed()) {
-      throw JobFailed(
-          concat("what listens at ", options_.place, " ended the conversation with worker ",
-                 options_.index, " before all workers had come"),
-          "", "the log of worker 0, and whether another program has that port");
-    }
-    if (Clock::now() > end) {
-      throw JobFailed(
-          concat("what listens at ", options_.place, " did not bring worker ", options_.index,
-                 " together with the others within ", describe_duration(options_.patience)),
-          "", "the log of worker 0, and whether another program has that port");
+    note_look();
+    hear_of_workers();
+    if (workers_.empty()) check_company(end);
+  }
+}
+
+// What comes behind "all" is for the thread.
+void Health::hear_of_workers() {
+  while (workers_.empty()) {
+    const std::optional<Message> message = stream_.next();
+    if (!message) return;
+    heard_ = Clock::now();
+    if (message->at(0) == "cause") throw Cause{message->at(1), message->at(2)}.error();
+    if (message->at(0) != "all") continue;
+    for (size_t at = 1; at < message->size(); at += kRecordFields) {
+      workers_.push_back(decode_record(*message, at));
     }
   }
+}
+
+// Whether what listens is still worth waiting for. It may be no worker at all.
+void Health::check_company(Clock::time_point end) const {
+  std::string reason;
+  if (stream_.closed()) {
+    reason = concat("ended the conversation with worker ", options_.index,
+                    " before all workers had come");
+  } else if (looked_ - heard_ > options_.silence) {
+    reason = concat("has said nothing to worker ", options_.index, " for ",
+                    describe_duration(options_.silence));
+  } else if (looked_ > end) {
+    reason = concat("did not bring worker ", options_.index, " together with the others within ",
+                    describe_duration(options_.patience));
+  } else {
+    return;
+  }
+  throw JobFailed(concat("what listens at ", options_.place, " ", reason), "",
+                  "the log of worker 0, and whether another program has that port");
+}
+
+void Health::note_look() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_ > kOwnGap) heard_ += now - looked_;
+  looked_ = now;
 }
 
 void Health::meet_neighbours() {
@@ -123,13 +143,11 @@ void Health::run() {
     while (true) {
       wait_for_events();
       talk();
-      const Clock::time_point now = Clock::now();
-      if (now - looked_ > kOwnGap) heard_ += now - looked_;
-      looked_ = now;
+      note_look();
       look_at_neighbours();
-      look_at_rendezvous(now);
+      look_at_rendezvous(looked_);
       look_at_finished();
-      act_on_suspicion(now);
+      act_on_suspicion(looked_);
       if (everything_said()) break;
     }
     stream_.finish_sending();

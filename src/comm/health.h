@@ -71,6 +71,9 @@ class Health {
   };
 
   void say_hello(const std::string& address);
+  void hear_of_workers();
+  void check_company(Clock::time_point end) const;
+  void note_look();
   void meet_neighbours();
   void run();
   void wait_for_events();
