@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "comm/protocol.h"
 #include "layout/tensor_type.h"
 
 namespace epl {
@@ -46,9 +47,9 @@ void check_same_on_all_workers(Job& job, const std::string& what, const std::str
   for (size_t worker = 1; worker < hashes.size(); ++worker) {
     if (hashes[worker] == hashes[0]) continue;
     const auto texts = membership->exchange(job.next_key(what + ", in full"), text);
-    const WorkerInfo& info = membership->workers()[worker];
-    throw JobFailed(concat("worker ", worker, " (pid ", info.pid, " on ", info.host,
-                           ") differs from worker 0 in ", what, ": its ",
+    const std::string name =
+        name_of_worker(static_cast<int>(worker), membership->workers()[worker]);
+    throw JobFailed(concat(name, " differs from worker 0 in ", what, ": its ",
                            first_difference(texts[0], texts[worker])),
                     "epl::Trainer::step",
                     "the same program, configuration and batch size on every worker");
