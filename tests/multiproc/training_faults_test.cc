@@ -136,11 +136,11 @@ TEST(CutHost, EndsTheWorkersOfBothSides) {
   if (!hosts.missing().empty()) GTEST_SKIP() << "this machine lacks " << hosts.missing();
   TestTraining job;
   for (const int index : {0, 1}) {
-    job.start_worker(index, 2, {}, kQuick, TestHosts::address(0),
+    job.start_worker(index, 2, {"--width", "500"}, kQuick, TestHosts::address(0),
                      [&hosts, index] { hosts.enter(index); });
   }
   // Long enough for the other host to have heard of it.
-  for (const size_t index : {0u, 1u}) job.await(index, "begins 200\n");
+  for (const size_t index : {0u, 1u}) job.await(index, "begins 300\n");
   hosts.cut_off(1);
   job.note_fault();
   for (const int index : {0, 1}) {
