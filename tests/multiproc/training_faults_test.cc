@@ -2,6 +2,8 @@
 // ran and what it did last, and nothing is left behind.
 #include <sys/mount.h>
 
+#include <thread>
+
 #include "tests/multiproc/test_hosts.h"
 #include "tests/multiproc/test_training.h"
 
@@ -141,6 +143,7 @@ TEST(CutHost, EndsTheWorkersOfBothSides) {
   }
   // Long enough for the other host to have heard of it.
   for (const size_t index : {0u, 1u}) job.await(index, "begins 300\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   hosts.cut_off(1);
   job.note_fault();
   for (const int index : {0, 1}) {
