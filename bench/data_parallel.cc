@@ -110,9 +110,9 @@ struct Result {
     return megabytes.at(side) / megabytes.at(than);
   }
 
-  double seconds(const std::string& side) const {
+  double typical(const std::string& side, double Turn::*member) const {
     std::vector<double> all;
-    for (const auto& round : calmest({side})) all.push_back(round.at(side).seconds);
+    for (const auto& round : calmest({side})) all.push_back(round.at(side).*member);
     return median(all);
   }
 
@@ -175,14 +175,16 @@ std::string text(const std::optional<double>& number, const char* absent) {
 }
 
 void print_table(const std::vector<Result>& results, const std::vector<std::string>& sides) {
-  std::printf("%-10s %-12s %12s %13s %10s %10s %12s %10s %8s\n", "model", "side", "ms a step",
-              "rows a second", "vs limit", "vs ddp", "peak memory", "vs ddp", "foreign");
+  std::printf("%-10s %-12s %12s %12s %13s %10s %10s %12s %10s %8s\n", "model", "side", "ms a step",
+              "ms of cores", "rows a second", "vs limit", "vs ddp", "peak memory", "vs ddp",
+              "foreign");
   for (const auto& result : results) {
     for (const auto& side : sides) {
-      const double taken = result.seconds(side);
-      std::printf("%-10s %-12s %12.3f %13.1f %10s %10s %9.0f MB %10s %6.0f %%\n",
+      const double taken = result.typical(side, &Turn::seconds);
+      std::printf("%-10s %-12s %12.3f %12.3f %13.1f %10s %10s %9.0f MB %10s %6.0f %%\n",
                   result.model.c_str(), side.c_str(), 1e3 * taken / result.steps,
-                  result.rows / taken, text(result.faster(side, "limit"), "-").c_str(),
+                  1e3 * result.typical(side, &Turn::work) / result.steps, result.rows / taken,
+                  text(result.faster(side, "limit"), "-").c_str(),
                   text(result.faster(side, "ddp"), "-").c_str(), result.megabytes.at(side),
                   text(result.memory(side, "ddp"), "-").c_str(), 100 * result.foreign(side));
     }
