@@ -13,10 +13,11 @@
 //
 // The sides take turns, chunk by chunk (--steps steps), in processes of their own; a side whose
 // turn it is not waits in a read. Throughputs are compared round by round, and the median of the
-// ratios is reported. Rounds in which somebody else used the machine are repeated. Before a side is
-// timed its parameters after two steps are compared with those of the plain loop. Memory is the sum
-// of the processes' peaks, pages that they share counted once. The last line is one JSON object;
-// where python3-torch is missing, what it would be compared with is null.
+// ratios is reported. Rounds in which somebody else used the machine are repeated, up to three
+// times as many; the calmest ones count, and what others used even in those is printed ("foreign").
+// Before a side is timed its parameters after two steps are compared with those of the plain loop.
+// Memory is the sum of the processes' peaks, pages that they share counted once. The last line is
+// one JSON object; where python3-torch is missing, what it would be compared with is null.
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -66,9 +67,11 @@ void check_side(const std::string& side, const Workload& workload) {
 
 using Round = std::map<std::string, Turn>;
 
-double foreign_of(const Round& round) {
+constexpr double kMostForeign = 0.06;
+
+double foreign_of(const Round& round, const std::vector<std::string>& sides) {
   double most = 0;
-  for (const auto& [side, turn] : round) most = std::max(most, turn.foreign);
+  for (const auto& side : sides) most = std::max(most, round.at(side).foreign);
   return most;
 }
 
@@ -76,8 +79,19 @@ struct Result {
   std::string model;
   double rows = 0;  // of all devices in a chunk
   int steps = 0;
+  size_t counted = 0;  // rounds
   std::vector<Round> rounds;
   std::map<std::string, double> megabytes;
+
+  // The rounds in which others disturbed these sides least.
+  std::vector<Round> calmest(const std::vector<std::string>& sides) const {
+    std::vector<Round> sorted = rounds;
+    std::stable_sort(sorted.begin(), sorted.end(), [&](const Round& a, const Round& b) {
+      return foreign_of(a, sides) < foreign_of(b, sides);
+    });
+    sorted.resize(std::min(counted, sorted.size()));
+    return sorted;
+  }
 
   bool has(const std::string& side) const { return megabytes.count(side) != 0; }
 
@@ -85,7 +99,7 @@ struct Result {
   std::optional<double> faster(const std::string& side, const std::string& than) const {
     if (!has(side) || !has(than)) return std::nullopt;
     std::vector<double> ratios;
-    for (const auto& round : rounds) {
+    for (const auto& round : calmest({side, than})) {
       ratios.push_back(round.at(than).seconds / round.at(side).seconds);
     }
     return median(ratios);
@@ -96,28 +110,22 @@ struct Result {
     return megabytes.at(side) / megabytes.at(than);
   }
 
-  double seconds(const std::string& side) const {
+  double typical(const std::string& side, double Turn::*member) const {
     std::vector<double> all;
-    for (const auto& round : rounds) all.push_back(round.at(side).seconds);
+    for (const auto& round : calmest({side})) all.push_back(round.at(side).*member);
     return median(all);
+  }
+
+  // What others used of the machine in the worst turn that counts for a side.
+  double foreign(const std::string& side) const {
+    return foreign_of(calmest({side}).back(), {side});
   }
 };
 
-// Keeps the rounds that others disturbed least.
-void keep_calmest(std::vector<Round>& rounds, int count, double limit) {
-  std::stable_sort(rounds.begin(), rounds.end(),
-                   [](const Round& a, const Round& b) { return foreign_of(a) < foreign_of(b); });
-  if (static_cast<int>(rounds.size()) > count) rounds.resize(static_cast<size_t>(count));
-  if (foreign_of(rounds.back()) > limit) {
-    std::fprintf(stderr, "others used up to %.0f %% of this machine in the rounds that count\n",
-                 100 * foreign_of(rounds.back()));
-  }
-}
-
 Result run(const Workload& workload, const std::vector<std::string>& sides, int rounds, int steps) {
-  constexpr double kMostForeign = 0.06;
   Result result;
   result.model = workload.name;
+  result.counted = static_cast<size_t>(rounds);
   result.steps = steps > 0 ? steps : workload.chunk;
   result.rows = static_cast<double>(kDevices * workload.rows * result.steps);
   for (const auto& side : sides) check_side(side, workload);
@@ -140,15 +148,15 @@ Result run(const Workload& workload, const std::vector<std::string>& sides, int 
       const auto& side = sides[attempt % 2 == 0 ? i : sides.size() - 1 - i];
       round[side] = running[side]->turn();
     }
-    calm += foreign_of(round) <= kMostForeign;
+    const double foreign = foreign_of(round, sides);
+    calm += foreign <= kMostForeign;
     std::fprintf(stderr, "%s: round %d, %d of %d calm, others used %.0f %% of the machine, ms:",
-                 workload.name.c_str(), attempt + 1, calm, rounds, 100 * foreign_of(round));
+                 workload.name.c_str(), attempt + 1, calm, rounds, 100 * foreign);
     for (const auto& [side, turn] : round) {
       std::fprintf(stderr, " %s %.2f", side.c_str(), 1e3 * turn.seconds / result.steps);
     }
     std::fprintf(stderr, "\n");
   }
-  keep_calmest(result.rounds, rounds, kMostForeign);
   for (const auto& [side, started] : running) {
     result.megabytes[side] = started->peak_megabytes();
     started->end();
@@ -167,16 +175,18 @@ std::string text(const std::optional<double>& number, const char* absent) {
 }
 
 void print_table(const std::vector<Result>& results, const std::vector<std::string>& sides) {
-  std::printf("%-10s %-12s %12s %12s %10s %10s %12s %10s\n", "model", "side", "ms a step",
-              "rows a second", "vs limit", "vs ddp", "peak memory", "vs ddp");
+  std::printf("%-10s %-12s %12s %12s %13s %10s %10s %12s %10s %8s\n", "model", "side", "ms a step",
+              "ms of cores", "rows a second", "vs limit", "vs ddp", "peak memory", "vs ddp",
+              "foreign");
   for (const auto& result : results) {
     for (const auto& side : sides) {
-      const double taken = result.seconds(side);
-      std::printf("%-10s %-12s %12.3f %13.1f %10s %10s %9.0f MB %10s\n", result.model.c_str(),
-                  side.c_str(), 1e3 * taken / result.steps, result.rows / taken,
+      const double taken = result.typical(side, &Turn::seconds);
+      std::printf("%-10s %-12s %12.3f %12.3f %13.1f %10s %10s %9.0f MB %10s %6.0f %%\n",
+                  result.model.c_str(), side.c_str(), 1e3 * taken / result.steps,
+                  1e3 * result.typical(side, &Turn::work) / result.steps, result.rows / taken,
                   text(result.faster(side, "limit"), "-").c_str(),
                   text(result.faster(side, "ddp"), "-").c_str(), result.megabytes.at(side),
-                  text(result.memory(side, "ddp"), "-").c_str());
+                  text(result.memory(side, "ddp"), "-").c_str(), 100 * result.foreign(side));
     }
   }
 }

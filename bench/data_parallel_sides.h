@@ -99,6 +99,7 @@ inline std::vector<Start> starts_of(const std::string& side, const Workload& wor
 
 struct Turn {
   double seconds = 0;  // of the chunk, by the slowest process
+  double work = 0;     // seconds of all cores
   double foreign = 0;  // share of the machine that others used
 };
 
@@ -124,7 +125,7 @@ class Crew {
   }
 
   Turn turn() {
-    const ForeignLoad load(pids_);
+    const Load load(pids_);
     Turn turn;
     const double passed = bench::seconds([&] {
       for (auto& process : processes_) process->go();
@@ -134,7 +135,8 @@ class Crew {
         turn.seconds = std::max(turn.seconds, sum);
       }
     });
-    turn.foreign = load.share(passed);
+    turn.work = load.own();
+    turn.foreign = load.foreign(passed);
     return turn;
   }
 

@@ -43,14 +43,18 @@ inline double busy_seconds(pid_t pid) {
   return clock_ticks(user + system);
 }
 
-// What others did while some processes worked, as a share of the whole machine.
-class ForeignLoad {
+// What some processes and others did from now on.
+class Load {
  public:
-  explicit ForeignLoad(std::vector<pid_t> own)
+  explicit Load(std::vector<pid_t> own)
       : own_(std::move(own)), all_before_(busy_seconds()), own_before_(own_seconds()) {}
 
-  double share(double seconds_passed) const {
-    const double foreign = (busy_seconds() - all_before_) - (own_seconds() - own_before_);
+  // Seconds that the processes worked.
+  double own() const { return own_seconds() - own_before_; }
+
+  // Share of the whole machine that others used.
+  double foreign(double seconds_passed) const {
+    const double foreign = (busy_seconds() - all_before_) - own();
     const double cores = std::max(1u, std::thread::hardware_concurrency());
     return std::max(0.0, foreign / (seconds_passed * cores));
   }
