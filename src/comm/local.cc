@@ -198,15 +198,16 @@ void LocalCommunicator::run(const OpenCall& open, const Work& work) {
     mine.arrived.store(number, std::memory_order_seq_cst);
     ring_others();
     wait_for_all(&Seat::arrived, open.call);
-    disagreement = find_disagreement();
     // Whoever gives up says so before it looks who entered; so either it waits for this member, or
     // this member does not touch its memory.
     mine.entered.store(number, std::memory_order_seq_cst);
     throw_if_broken();
+    disagreement = find_disagreement();
     if (!disagreement) work();
     mine.finished.store(number, std::memory_order_seq_cst);
     ring_others();
     wait_for_all(&Seat::finished, open.call);
+    throw_if_broken();  // one that gave up has finished without its work
   } catch (const std::exception& failure) {
     give_up(number, failure.what());
     throw;
