@@ -24,6 +24,8 @@ constexpr milliseconds kOwnGap{1000};
 // The rendezvous names the workers that are missing; it gets this much longer than we wait for
 // them.
 constexpr milliseconds kForTheVerdict{2000};
+// While all workers start at once, worker 0 may be slow to speak.
+constexpr milliseconds kWithStrangers{5000};
 
 Descriptor open_process(int64_t pid) {
   return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
@@ -109,9 +111,9 @@ void Health::check_company(Clock::time_point end) const {
   if (stream_.closed()) {
     reason = concat("ended the conversation with worker ", options_.index,
                     " before all workers had come");
-  } else if (looked_ - heard_ > options_.silence) {
+  } else if (looked_ - heard_ > std::max(options_.silence, kWithStrangers)) {
     reason = concat("has said nothing to worker ", options_.index, " for ",
-                    describe_duration(options_.silence));
+                    describe_duration(std::max(options_.silence, kWithStrangers)));
   } else if (looked_ > end) {
     reason = concat("did not bring worker ", options_.index, " together with the others within ",
                     describe_duration(options_.patience));
