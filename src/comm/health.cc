@@ -272,13 +272,15 @@ void Health::look_at_rendezvous(Clock::time_point now) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (detached_ || cause_known_) return;
-    detached_ = stream_.closed();
   }
-  if (finished_.count(0) > 0) return;
+  const bool finished = finished_.count(0) > 0;
   const WorkerInfo& first = workers_[0].info;
   if (stream_.closed()) {
-    adopt(gone_cause(0, first, kEndedReason, last_seen(0)));
-  } else if (now - heard_ > options_.silence) {
+    if (!finished) adopt(gone_cause(0, first, kEndedReason, last_seen(0)));
+    // Not before the cause is known: who waits would take worker 0 for one that has finished.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    detached_ = true;
+  } else if (!finished && now - heard_ > options_.silence) {
     adopt(gone_cause(0, first, silent_reason(options_.silence), last_seen(0)));
   }
 }
