@@ -47,7 +47,7 @@ class Compiled {
  public:
   explicit Compiled(const ModelStep& model) : use_(memory_), arena_(torch::kCPU) {
     compiled_ = compile(model.capture(), Config(), {});
-    arena_.ensure(plan().arena_bytes);
+    arena_.ensure(program().arena_bytes);
     std::vector<at::Tensor> leaves;
     for (const auto& leaf : graph().leaves) leaves.push_back(leaf.tensor);
     executor_ =
@@ -58,13 +58,13 @@ class Compiled {
     torch::manual_seed(5);
     executor_->load(batch, 1);
     executor_->run(0);
-    const SegmentOutputs& outputs = plan().outputs[0];
+    const SegmentOutputs& outputs = program().outputs[0];
     Named result{{"loss", executor_->tensor(outputs.loss).clone()}};
     for (const auto& metric : outputs.metrics) {
       result["metric " + metric.name] = executor_->tensor(metric.slot).clone();
     }
-    for (const auto& gradient : plan().gradients) {
-      const std::string& name = plan().leaves[static_cast<size_t>(gradient.leaf)].name;
+    for (const auto& gradient : program().gradients) {
+      const std::string& name = program().leaves[static_cast<size_t>(gradient.leaf)].name;
       result["gradient " + name] = executor_->tensor(gradient.slot).to_dense().clone();
     }
     return result;
@@ -72,6 +72,7 @@ class Compiled {
 
   const Graph& graph() const { return compiled_.graph; }
   const Plan& plan() const { return compiled_.plan; }
+  const Program& program() const { return plan().programs[0]; }
 
  private:
   DeviceMemory memory_;

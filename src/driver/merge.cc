@@ -69,7 +69,7 @@ double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
   for (const auto& run : runs) {
     for (double loss : run.losses) mean += loss / static_cast<double>(count);
   }
-  return step.sizes().loss == SliceMerge::kSum ? mean * step.plan().slices : mean;
+  return step.sizes().loss == SliceMerge::kSum ? mean * step.program().devices : mean;
 }
 
 std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& runs,
@@ -77,7 +77,7 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
                                                 int first) {
   std::map<std::string, at::Tensor> merged;
   const auto& metrics = step.compiled().graph.metrics;
-  const auto slices = static_cast<size_t>(step.plan().slices);
+  const auto slices = static_cast<size_t>(step.program().devices);
   for (size_t i = 0; i < metrics.size(); ++i) {
     const std::string& name = metrics[i].name;
     const size_t micro_batches = runs[0].metrics.at(name).parts.size();

@@ -17,21 +17,21 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       closed_over_(capture.closed_over) {
   replicas.team.run([&](int device) {
     LocalReplica& replica = replicas[device];
-    replica.arena.ensure(plan().arena_bytes);
+    replica.arena.ensure(program().arena_bytes);
     executors_[static_cast<size_t>(device)] = std::make_unique<Executor>(
-        plan(), replica.arena, leaves_for(device), replica.streams.default_generator(),
+        program(), replica.arena, leaves_for(device), replica.streams.default_generator(),
         [&replica](const at::Generator& users) { return replica.streams.of(users); });
   });
   std::vector<Executor*> devices;
   for (const auto& executor : executors_) devices.push_back(executor.get());
-  exchange_ = std::make_unique<GradientExchange>(plan(), devices, channels, options);
+  exchange_ = std::make_unique<GradientExchange>(program(), devices, channels, options);
 }
 
 std::vector<at::Tensor> ReadyStep::leaves_for(int device) {
   std::vector<at::Tensor> tensors;
   for (const auto& leaf : compiled_.graph.leaves) tensors.push_back(leaf.tensor);
   if (device == 0) return tensors;
-  for (int index : plan().written_leaves) {
+  for (int index : program().written_leaves) {
     at::Tensor& tensor = tensors[static_cast<size_t>(index)];
     tensor = tensor.detach().clone();
     own_state_[static_cast<size_t>(device)].push_back(tensor);
@@ -47,9 +47,9 @@ bool ReadyStep::out_of_date() const {
 bool ReadyStep::rebind_if_moved() {
   bool moved = false;
   for (int device = 0; device < replicas_.size(); ++device) {
-    if (replicas_[device].arena.bytes() >= plan().arena_bytes) continue;
+    if (replicas_[device].arena.bytes() >= program().arena_bytes) continue;
     // It was lost where a larger plan found no room.
-    replicas_.team.run([&](int each) { replicas_[each].arena.ensure(plan().arena_bytes); });
+    replicas_.team.run([&](int each) { replicas_[each].arena.ensure(program().arena_bytes); });
   }
   for (auto& executor : executors_) moved |= executor->rebind_if_moved();
   return moved;
@@ -70,7 +70,7 @@ void ReadyStep::run(int device, const std::vector<Batch>& micro_batches, double 
                     DeviceRun& result) {
   const c10::AutoGradMode no_grad(false);
   Executor& executor = *executors_[static_cast<size_t>(device)];
-  for (const auto& instruction : plan().programs[0].instructions) {
+  for (const auto& instruction : program().instructions) {
     if (replicas_.team.cancelled()) throw Cancelled();
     if (instruction.kind == Instruction::Kind::kReduce) {
       if (plan().reduces_early) exchange_->ready(instruction);
@@ -84,8 +84,8 @@ void ReadyStep::run(int device, const std::vector<Batch>& micro_batches, double 
     }
     executor.run(instruction.segment, instruction.first_call, instruction.end_call);
     const auto segment = static_cast<size_t>(instruction.segment);
-    if (instruction.end_call < static_cast<int>(plan().segments[segment].calls.size())) continue;
-    const SegmentOutputs& outputs = plan().outputs[segment];
+    if (instruction.end_call < static_cast<int>(program().segments[segment].calls.size())) continue;
+    const SegmentOutputs& outputs = program().outputs[segment];
     result.losses.push_back(executor.tensor(outputs.loss).item<double>());
     for (const auto& metric : outputs.metrics) {
       DeviceRun::Metric& merged = result.metrics[metric.name];
@@ -97,7 +97,7 @@ void ReadyStep::run(int device, const std::vector<Batch>& micro_batches, double 
 
 void ReadyStep::hand_out_state() {
   const c10::AutoGradMode no_grad(false);
-  const auto& written = plan().written_leaves;
+  const auto& written = program().written_leaves;
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor users =
         compiled_.graph.leaves[static_cast<size_t>(written[i])].tensor.detach();
@@ -109,11 +109,11 @@ void ReadyStep::hand_out_state() {
 
 void ReadyStep::average_state(Communicator* workers) {
   const c10::AutoGradMode no_grad(false);
-  const int devices = plan().replicas * plan().slices;
+  const int devices = plan().replicas * program().devices;
   if (devices == 1) return;
   std::map<at::ScalarType, std::vector<at::Tensor>> travelling;
   std::vector<std::pair<at::Tensor, at::Tensor>> sums;
-  const auto& written = plan().written_leaves;
+  const auto& written = program().written_leaves;
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor users =
         compiled_.graph.leaves[static_cast<size_t>(written[i])].tensor.detach();
@@ -131,18 +131,18 @@ void ReadyStep::average_state(Communicator* workers) {
 
 std::vector<at::Tensor> ReadyStep::gradients_of(int device) const {
   std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < plan().gradients.size(); ++i) gradients.push_back(gradient(device, i));
+  for (size_t i = 0; i < program().gradients.size(); ++i) gradients.push_back(gradient(device, i));
   return gradients;
 }
 
 const at::Tensor& ReadyStep::parameter_of(size_t gradient) const {
-  const int leaf = plan().gradients[gradient].leaf;
+  const int leaf = program().gradients[gradient].leaf;
   return compiled_.graph.leaves[static_cast<size_t>(leaf)].tensor;
 }
 
 void ReadyStep::bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient) {
   updates_.clear();
-  for (const auto& instruction : plan().programs[0].instructions) {
+  for (const auto& instruction : program().instructions) {
     if (instruction.kind != Instruction::Kind::kUpdate) continue;
     std::map<size_t, Part> parts;
     for (int index : instruction.gradients) {
@@ -169,10 +169,10 @@ void ReadyStep::refresh_late_gradients() {
     for (auto& part : list) {
       for (size_t i = 0; i < part.indices.size(); ++i) {
         const auto index = static_cast<size_t>(part.indices[i]);
-        const Slot& slot = plan().slots[static_cast<size_t>(plan().gradients[index].slot)];
+        const Slot& slot = program().slots[static_cast<size_t>(program().gradients[index].slot)];
         if (slot.where != Slot::Where::kMadeByOperator) continue;
         const bool sparse = slot.type.layout != c10::kStrided;
-        const bool elsewhere = sparse && plan().replicas * plan().slices > 1;
+        const bool elsewhere = sparse && plan().replicas * program().devices > 1;
         ParameterGradient& whole = part.summed[i];
         whole.gradient = elsewhere ? exchange_->sparse(part.indices[i]) : gradient(0, index);
         part.gradients[i] = whole;
@@ -188,7 +188,7 @@ void ReadyStep::refresh_late_gradients() {
 // with them: a layer that is frozen in mid-training coasts on its momentum.
 void ReadyStep::bind_coasting(Model& model, std::set<c10::TensorImpl*>& had_gradient) {
   std::set<c10::TensorImpl*> has_gradient;
-  for (size_t i = 0; i < plan().gradients.size(); ++i) {
+  for (size_t i = 0; i < program().gradients.size(); ++i) {
     has_gradient.insert(parameter_of(i).unsafeGetTensorImpl());
   }
   std::map<size_t, Part> parts;

@@ -36,6 +36,7 @@ class ReadyStep {
             const std::vector<Channel>& channels, ExchangeOptions options);
 
   const Plan& plan() const { return compiled_.plan; }
+  const Program& program() const { return plan().programs[0]; }
   const CompiledStep& compiled() const { return compiled_; }
   GradientExchange& exchange() { return *exchange_; }
   double recorded_loss() const { return recorded_loss_; }
@@ -59,7 +60,7 @@ class ReadyStep {
   void average_state(Communicator* workers);
 
   const at::Tensor& gradient(int device, size_t index) const {
-    return executors_[static_cast<size_t>(device)]->tensor(plan().gradients[index].slot);
+    return executors_[static_cast<size_t>(device)]->tensor(program().gradients[index].slot);
   }
   std::vector<at::Tensor> gradients_of(int device) const;
   const at::Tensor& parameter_of(size_t gradient) const;
@@ -69,7 +70,7 @@ class ReadyStep {
     size_t optimizer;
     std::vector<ParameterGradient> gradients;  // with what all devices of this worker have
     std::vector<ParameterGradient> summed;     // where those of device 0 hold the sum
-    std::vector<int> indices;                  // of Plan::gradients
+    std::vector<int> indices;                  // of Program::gradients
   };
   // `had_gradient`: parameters that some step gave one. Where this step gives none they get zeros.
   void bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient);
@@ -87,7 +88,7 @@ class ReadyStep {
 
   CompiledStep compiled_;
   LocalReplicas& replicas_;
-  // Devices other than 0: a copy of each leaf in Plan::written_leaves.
+  // Devices other than 0: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::unique_ptr<GradientExchange> exchange_;

@@ -26,7 +26,7 @@ std::vector<at::Generator> generators_of(const Graph& graph) {
 }  // namespace
 
 StateSnapshot::StateSnapshot(const CompiledStep& step) {
-  for (int index : step.plan.written_leaves) {
+  for (int index : step.plan.programs[0].written_leaves) {
     const at::Tensor tensor = step.graph.leaves[static_cast<size_t>(index)].tensor.detach();
     contents_.emplace_back(tensor, tensor.clone());
   }

@@ -85,7 +85,7 @@ struct Trainer::Impl {
   double seed(const ReadyStep& ready) const {
     const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
     const double of_slice =
-        ready.sizes().loss == SliceMerge::kMean ? 1.0 / ready.plan().slices : 1.0;
+        ready.sizes().loss == SliceMerge::kMean ? 1.0 / ready.program().devices : 1.0;
     return takes_mean() ? of_slice / (parts * ready.plan().replicas) : of_slice;
   }
   // What a replica's own gradient is of the one that it hands in: its share of the mean.
@@ -151,7 +151,7 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
         recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
-    if (ready.plan().has_guards) {
+    if (ready.plan().has_guards()) {
       before.emplace(ready.compiled());
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
     }
@@ -241,7 +241,7 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
 // Every replica clips its own gradients. Where it has several slices their sum counts: the first
 // one gets it, the others zeros.
 double Trainer::Impl::clip_locally(ReadyStep& ready) {
-  const int slices = ready.plan().slices;
+  const int slices = ready.program().devices;
   EPL_CHECK(replicas.size() % slices == 0,
             concat("cannot clip the gradients of a replica of ", slices,
                    " devices before they are reduced: worker ", job->cluster().worker_index,
@@ -272,7 +272,7 @@ double Trainer::Impl::clip_locally(ReadyStep& ready) {
 void Trainer::Impl::sum_on_first_device(ReadyStep& ready) {
   job->team().run([&](int device) {
     const c10::AutoGradMode no_grad(false);
-    const auto count = ready.plan().gradients.size();
+    const auto count = ready.program().gradients.size();
     for (auto i = static_cast<size_t>(device); i < count;
          i += static_cast<size_t>(replicas.size())) {
       at::Tensor sum = ready.gradient(0, i);
@@ -284,7 +284,7 @@ void Trainer::Impl::sum_on_first_device(ReadyStep& ready) {
 
 std::vector<at::Tensor> Trainer::Impl::reduced_gradients(ReadyStep& ready) const {
   std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < ready.plan().gradients.size(); ++i) {
+  for (size_t i = 0; i < ready.program().gradients.size(); ++i) {
     const at::Tensor& own = ready.gradient(0, i);
     const bool elsewhere = devices() > 1 && own.layout() != c10::kStrided;
     gradients.push_back(elsewhere ? ready.exchange().sparse(static_cast<int>(i)) : own);
@@ -378,7 +378,7 @@ PlainStep Trainer::Impl::run_plainly(const DeviceBatches& batches) {
                        options,
                        clips_locally(),
                        local_scale(ready),
-                       std::min(ready.plan().slices, replicas.size()),
+                       std::min(ready.program().devices, replicas.size()),
                        {},
                        devices(),
                        job->workers()};
@@ -387,17 +387,17 @@ PlainStep Trainer::Impl::run_plainly(const DeviceBatches& batches) {
     return replicas[device].streams.default_generator().get_state();
   };
   PlainStep plain = run_plain_step(model, function, request, before);
-  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= ready.plan().slices;
+  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= ready.program().devices;
   plain.loss = mean_over_workers(plain.loss);
   return plain;
 }
 
 void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double loss) {
   std::map<std::string, at::Tensor> gradients;
-  const Plan& plan = ready.plan();
+  const Program& program = ready.program();
   const std::vector<at::Tensor> reduced = reduced_gradients(ready);
-  for (size_t i = 0; i < plan.gradients.size(); ++i) {
-    gradients[plan.leaves[static_cast<size_t>(plan.gradients[i].leaf)].name] = reduced[i];
+  for (size_t i = 0; i < program.gradients.size(); ++i) {
+    gradients[program.leaves[static_cast<size_t>(program.gradients[i].leaf)].name] = reduced[i];
   }
   std::clog << "epl: " << compare_with_plain(plain, model, gradients, loss, steps, config) << "\n";
 }

@@ -18,8 +18,8 @@ struct LowerOptions {
   int micro_batches = 1;
   int apply_groups = 1;  // the update runs in so many groups, one after another
   int replicas = 1;
-  int slices = 1;           // devices of one replica
-  int most_reductions = 1;  // groups into which gradients are fused on their way
+  int slices = 1;             // devices of one replica
+  int most_reductions = 1;    // groups into which gradients are fused on their way
   bool reduces_early = true;  // not where local gradients are clipped before they set out
   c10::DispatchKey backend = c10::DispatchKey::CPU;
 };

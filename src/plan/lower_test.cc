@@ -195,9 +195,11 @@ TEST(Lower, PutsAPointwiseResultOverAnArgumentThatDies) {
   return loss %3
 )"),
                           {});
-  const auto& calls = plan.segments[0].calls;
+  const auto& calls = plan.programs[0].segments[0].calls;
   EXPECT_EQ(calls[1].mode, Call::Mode::kInPlace);
-  const auto buffer_of = [&](SlotId id) { return plan.slots[static_cast<size_t>(id)].index; };
+  const auto buffer_of = [&](SlotId id) {
+    return plan.programs[0].slots[static_cast<size_t>(id)].index;
+  };
   EXPECT_EQ(buffer_of(calls[1].results[0]), buffer_of(calls[0].results[0]));
 }
 
@@ -211,7 +213,7 @@ TEST(Lower, KeepsAnArgumentApartThatIsReadAgain) {
   return loss %4
 )"),
                           {});
-  const auto& calls = plan.segments[0].calls;
+  const auto& calls = plan.programs[0].segments[0].calls;
   EXPECT_EQ(calls[1].mode, Call::Mode::kResult);
 }
 
@@ -226,13 +228,13 @@ TEST(Lower, NotesTheStateThatTheStepWrites) {
   return loss %0
 )"),
                           {});
-  EXPECT_EQ(plan.written_leaves, (std::vector<int>{2}));
+  EXPECT_EQ(plan.programs[0].written_leaves, (std::vector<int>{2}));
 }
 
 TEST(Lower, NotesThatAStepHasGuards) {
   const std::string head = "%0: f32[] = input 0\n%1: f32[4] = input 1\n";
   const auto has_guards = [&](const std::string& node) {
-    return lower(parse_graph(head + node + "\nreturn loss %0"), {}).has_guards;
+    return lower(parse_graph(head + node + "\nreturn loss %0"), {}).has_guards();
   };
   EXPECT_FALSE(has_guards("%2: f32[4] = aten::relu(%1) {forward}"));
   EXPECT_TRUE(has_guards("() = aten::_local_scalar_dense(%0) {forward} expects 0.5"));
@@ -246,7 +248,7 @@ TEST(Lower, HasNoCallForMemoryWithoutContents) {
   return loss %0, metric m "x" %1
 )"),
                           {});
-  EXPECT_EQ(plan.segments[0].calls[0].mode, Call::Mode::kNothing);
+  EXPECT_EQ(plan.programs[0].segments[0].calls[0].mode, Call::Mode::kNothing);
 }
 
 // The tensors of slots stay as they are: they serve all steps.
@@ -263,7 +265,8 @@ TEST(Lower, HasNoCallForWhatChangesPlacesOnly) {
 )"),
                           {});
   std::vector<std::string> names;
-  for (const auto& call : plan.segments[0].calls) names.push_back(call.op.operator_name().name);
+  for (const auto& call : plan.programs[0].segments[0].calls)
+    names.push_back(call.op.operator_name().name);
   EXPECT_EQ(names, (std::vector<std::string>{"aten::neg", "aten::lt_", "aten::ones"}));
 }
 

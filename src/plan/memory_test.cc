@@ -89,18 +89,19 @@ TEST(AlignUp, RoundsToTheNextMultiple) {
 // When each buffer of the step is written first and read last, as its calls tell.
 std::vector<Lifetime> lifetimes_of(const Plan& plan) {
   std::map<int, Lifetime> by_buffer;
-  const auto& calls = plan.segments[0].calls;
+  const auto& calls = plan.programs[0].segments[0].calls;
   const auto touch = [&](SlotId id, int now) {
-    const Slot& slot = plan.slots[static_cast<size_t>(id)];
+    const Slot& slot = plan.programs[0].slots[static_cast<size_t>(id)];
     if (slot.where != Slot::Where::kArena) return;
-    const int64_t bytes = plan.buffers[static_cast<size_t>(slot.index)].bytes;
+    const int64_t bytes = plan.programs[0].buffers[static_cast<size_t>(slot.index)].bytes;
     by_buffer.try_emplace(slot.index, Lifetime{bytes, now, now}).first->second.last = now;
   };
   for (size_t i = 0; i < calls.size(); ++i) {
     for_each_operand(calls[i], [&](SlotId id) { touch(id, static_cast<int>(i)); });
     for_each_result(calls[i], [&](SlotId id) { touch(id, static_cast<int>(i)); });
   }
-  for (const auto& gradient : plan.gradients) touch(gradient.slot, static_cast<int>(calls.size()));
+  for (const auto& gradient : plan.programs[0].gradients)
+    touch(gradient.slot, static_cast<int>(calls.size()));
   std::vector<Lifetime> lifetimes;
   for (const auto& [buffer, lifetime] : by_buffer) lifetimes.push_back(lifetime);
   return lifetimes;

@@ -27,15 +27,15 @@ Operand constant_operand(c10::IValue constant) {
 
 }  // namespace
 
-SegmentBuilder::SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey backend,
+SegmentBuilder::SegmentBuilder(const Graph& graph, Program& program, c10::DispatchKey backend,
                                Accumulation accumulation)
     : graph_(graph),
-      plan_(plan),
+      program_(program),
       backend_(backend),
       accumulation_(accumulation),
-      first_buffer_(plan.buffers.size()) {
+      first_buffer_(program.buffers.size()) {
   for (size_t i = 0; i < graph.leaves.size(); ++i) {
-    slots_[graph.leaves[i].value] = plan.leaves[i].slot;
+    slots_[graph.leaves[i].value] = program.leaves[i].slot;
   }
   for (ValueId id = 0; id < graph.value_count(); ++id) {
     const Value& value = graph.value(id);
@@ -93,11 +93,11 @@ int SegmentBuilder::buffer_of(ValueId root) {
   const auto kept = kept_root_.find(root);
   int buffer = 0;
   if (kept != kept_root_.end()) {
-    const SlotId slot = plan_.gradients[kept->second].slot;
-    buffer = plan_.slots[static_cast<size_t>(slot)].index;
+    const SlotId slot = program_.gradients[kept->second].slot;
+    buffer = program_.slots[static_cast<size_t>(slot)].index;
   } else {
-    buffer = static_cast<int>(plan_.buffers.size());
-    plan_.buffers.push_back({storage_bytes(root), 0});
+    buffer = static_cast<int>(program_.buffers.size());
+    program_.buffers.push_back({storage_bytes(root), 0});
   }
   return buffers_[root] = buffer;
 }
@@ -113,27 +113,27 @@ SlotId SegmentBuilder::slot_of(ValueId id) {
   if (dynamic_.count(id) != 0) {
     slot.where = Slot::Where::kMadeByOperator;
   } else if (whole != slots_.end()) {
-    slot.where = plan_.slots[static_cast<size_t>(whole->second)].where;
-    slot.index = plan_.slots[static_cast<size_t>(whole->second)].index;
+    slot.where = program_.slots[static_cast<size_t>(whole->second)].where;
+    slot.index = program_.slots[static_cast<size_t>(whole->second)].index;
   } else {
     slot.where = Slot::Where::kArena;
     slot.index = buffer_of(root);
   }
-  const auto made = static_cast<SlotId>(plan_.slots.size());
-  plan_.slots.push_back(std::move(slot));
+  const auto made = static_cast<SlotId>(program_.slots.size());
+  program_.slots.push_back(std::move(slot));
   return slots_[id] = made;
 }
 
 void SegmentBuilder::touch(SlotId id) {
   if (id == kNoSlot) return;
-  const Slot& slot = plan_.slots[static_cast<size_t>(id)];
+  const Slot& slot = program_.slots[static_cast<size_t>(id)];
   const int now = static_cast<int>(segment_.calls.size());
   if (slot.where == Slot::Where::kMadeByOperator) last_use_[id] = segment_.calls.size();
   if (slot.where != Slot::Where::kArena) return;
   auto [entry, fresh] = lifetimes_.try_emplace(slot.index);
   if (fresh) entry->second.first = now;
   entry->second.last = now;
-  entry->second.bytes = plan_.buffers[static_cast<size_t>(slot.index)].bytes;
+  entry->second.bytes = program_.buffers[static_cast<size_t>(slot.index)].bytes;
 }
 
 Operand SegmentBuilder::operand(const Argument& argument) {
@@ -232,7 +232,7 @@ void SegmentBuilder::lower_node(const Node& node) {
   }
   Call call{node.op,        Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward,
             node.taskgraph, node.expects,        {}};
-  plan_.has_guards |= node.expects || !values_that_decide_shape(graph_, node).empty();
+  program_.has_guards |= node.expects || !values_that_decide_shape(graph_, node).empty();
   note_written_leaves(node);
   for (const auto& argument : node.arguments) call.operands.push_back(operand(argument));
   if (!share_place(node, call)) choose_mode(node, call);
@@ -267,9 +267,9 @@ void SegmentBuilder::note_written_leaves(const Node& node) {
   for (size_t i : written_arguments(node)) {
     for (ValueId id : node.arguments[i].values) {
       if (id == kNoValue) continue;
-      const Slot& slot = plan_.slots[static_cast<size_t>(slot_of(id))];
+      const Slot& slot = program_.slots[static_cast<size_t>(slot_of(id))];
       if (slot.where != Slot::Where::kLeaf) continue;
-      auto& leaves = plan_.written_leaves;
+      auto& leaves = program_.written_leaves;
       if (std::find(leaves.begin(), leaves.end(), slot.index) == leaves.end()) {
         leaves.push_back(slot.index);
       }
@@ -286,7 +286,7 @@ void SegmentBuilder::add_call(Call call) {
 void SegmentBuilder::accumulate(ValueId id) {
   const auto found = gradient_of_.find(id);
   if (found == gradient_of_.end() || accumulation_ == Accumulation::kNone) return;
-  const SlotId kept = plan_.gradients[found->second].slot;
+  const SlotId kept = program_.gradients[found->second].slot;
   const SlotId made = slot_of(id);
   const bool dynamic = dynamic_.count(id) != 0;
   if (accumulation_ == Accumulation::kNext) {
@@ -315,7 +315,7 @@ void SegmentBuilder::accumulate(ValueId id) {
 
 void SegmentBuilder::add_frees() {
   std::set<SlotId> stay;
-  for (const auto& gradient : plan_.gradients) stay.insert(gradient.slot);
+  for (const auto& gradient : program_.gradients) stay.insert(gradient.slot);
   for_each_returned(graph_, [&](ValueId id) { stay.insert(slot_of(id)); });
   for (const auto& [slot, call] : last_use_) {
     if (stay.count(slot) == 0) segment_.calls[call].frees.push_back(slot);
@@ -324,7 +324,7 @@ void SegmentBuilder::add_frees() {
 
 void SegmentBuilder::build(const std::string& name) {
   segment_.name = name;
-  for (const auto& leaf : plan_.leaves) {
+  for (const auto& leaf : program_.leaves) {
     if (leaf.kind != PlanLeaf::Kind::kTensor) touch(leaf.slot);
   }
   for (const auto& node : graph_.nodes) lower_node(node);
@@ -341,8 +341,8 @@ void SegmentBuilder::build(const std::string& name) {
       lifetimes_[buffer->second].last = static_cast<int>(segment_.calls.size());
     }
   }
-  plan_.segments.push_back(std::move(segment_));
-  plan_.outputs.push_back(std::move(outputs));
+  program_.segments.push_back(std::move(segment_));
+  program_.outputs.push_back(std::move(outputs));
 }
 
 int64_t SegmentBuilder::place_new_buffers(int64_t base) {
@@ -355,7 +355,7 @@ int64_t SegmentBuilder::place_new_buffers(int64_t base) {
   }
   const Placement placement = place_buffers(lifetimes);
   for (size_t i = 0; i < buffers.size(); ++i) {
-    plan_.buffers[static_cast<size_t>(buffers[i])].offset = base + placement.offsets[i];
+    program_.buffers[static_cast<size_t>(buffers[i])].offset = base + placement.offsets[i];
   }
   return placement.total;
 }

@@ -20,11 +20,11 @@ enum class Accumulation : uint8_t {
 
 class SegmentBuilder {
  public:
-  // Leaves and kept gradients of `plan` must have their slots.
-  SegmentBuilder(const Graph& graph, Plan& plan, c10::DispatchKey backend,
+  // Leaves and kept gradients of `program` must have their slots.
+  SegmentBuilder(const Graph& graph, Program& program, c10::DispatchKey backend,
                  Accumulation accumulation);
 
-  // Appends segment and outputs to the plan. The places of new buffers are from 0 on.
+  // Appends segment and outputs to the program. The places of new buffers are from 0 on.
   void build(const std::string& name);
 
   SlotId slot_of(ValueId id);
@@ -53,7 +53,7 @@ class SegmentBuilder {
   void add_frees();
 
   const Graph& graph_;
-  Plan& plan_;
+  Program& program_;
   const c10::DispatchKey backend_;
   const Accumulation accumulation_;
   const size_t first_buffer_;

@@ -1,10 +1,11 @@
 // Plan: what runs. One Program for each role in the cluster, over numbered slots.
 //
-//   slots      where each tensor lies: in the device's arena at a fixed place, in a tensor of the
-//              user's, or wherever the operator makes it (sparse tensors)
-//   segments   lists of operator calls that run in one go
-//   programs   instructions: load a micro batch, run a segment, reduce gradients over the replicas,
-//              update parameters. Devices that do the same work share a program.
+//   slots          where each tensor lies: in the device's arena at a fixed place, in a tensor of
+//   the
+//                  user's, or wherever the operator makes it (sparse tensors)
+//   segments       lists of operator calls that run in one go
+//   instructions   load a micro batch, run a segment, reduce gradients over the replicas, update
+//                  parameters
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
 // live at the same time, stay where they are across steps, and need no allocation. A Plan is const
@@ -14,8 +15,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -102,10 +105,6 @@ struct Instruction {
   static constexpr int kToTheEnd = std::numeric_limits<int>::max();
 };
 
-struct Program {
-  std::vector<Instruction> instructions;
-};
-
 struct PlanMetric {
   std::string collection;
   std::string name;
@@ -123,21 +122,37 @@ struct SegmentOutputs {
   std::vector<PlanMetric> metrics;
 };
 
-struct Plan {
+// What one role runs, and the memory that it runs in. Devices that do the same work share a
+// Program.
+struct Program {
+  std::vector<Instruction> instructions;
   std::vector<PlanLeaf> leaves;
   std::vector<Slot> slots;
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
   std::vector<SegmentOutputs> outputs;  // one a segment
   std::vector<PlanGradient> gradients;  // accumulated over the micro batches when kUpdate runs
-  std::vector<Program> programs;
-  std::vector<int> written_leaves;  // state that the segments change
+  std::vector<int> written_leaves;      // state that the segments change
   bool has_guards = false;  // a run may end in GuardFailed: a value or shape is not as recorded
   int64_t arena_bytes = 0;
+  int devices = 1;  // of one replica: each takes one part of its micro batch
+};
+
+struct Plan {
+  std::vector<Program> programs;  // one a role
   int micro_batches = 1;
-  int replicas = 1;  // model replicas in the whole cluster; each runs programs[0]
-  int slices = 1;    // devices of one replica: each takes one part of its micro batch
+  int replicas = 1;           // model replicas in the whole cluster; each runs every program
   bool reduces_early = true;  // groups set out as the program reaches them; else after the last run
+
+  bool has_guards() const {
+    return std::any_of(programs.begin(), programs.end(),
+                       [](const Program& program) { return program.has_guards; });
+  }
+  // Devices of one replica, in all programs.
+  int devices_of_replica() const {
+    return std::accumulate(programs.begin(), programs.end(), 0,
+                           [](int sum, const Program& program) { return sum + program.devices; });
+  }
 };
 
 // Calls visit(SlotId) for each slot that the call reads (operands) or makes (results).

@@ -50,26 +50,26 @@ constexpr auto kRun = Instruction::Kind::kRun;
 // Two parameters; the gradient of "table" is sparse. s4 and s6 share bytes 64 to 128; s10 is a view
 // of "w", s11 one of s4.
 Plan good_plan() {
-  Plan plan;
-  plan.arena_bytes = 256;
-  plan.buffers = {{16, 0}, {16, 64}, {4, 128}, {16, 64}, {16, 192}};
-  plan.leaves = {{PlanLeaf::Kind::kInput, 0, "", 0},
-                 {PlanLeaf::Kind::kSeed, 0, "", 1},
-                 {PlanLeaf::Kind::kTensor, 0, "w", 2},
-                 {PlanLeaf::Kind::kTensor, 0, "table", 3},
-                 {PlanLeaf::Kind::kTensor, 0, "unused", kNoSlot}};
-  plan.slots = {in_arena(0, {4}),
-                {Slot::Where::kLeaf, 1, type({})},
-                {Slot::Where::kLeaf, 2, type({4})},
-                {Slot::Where::kLeaf, 3, type({4})},
-                in_arena(1, {4}),
-                in_arena(2, {}),
-                in_arena(3, {4}),
-                in_arena(4, {4}),
-                {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
-                {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
-                {Slot::Where::kLeaf, 2, type({2, 2})},
-                in_arena(1, {2})};
+  Program program;
+  program.arena_bytes = 256;
+  program.buffers = {{16, 0}, {16, 64}, {4, 128}, {16, 64}, {16, 192}};
+  program.leaves = {{PlanLeaf::Kind::kInput, 0, "", 0},
+                    {PlanLeaf::Kind::kSeed, 0, "", 1},
+                    {PlanLeaf::Kind::kTensor, 0, "w", 2},
+                    {PlanLeaf::Kind::kTensor, 0, "table", 3},
+                    {PlanLeaf::Kind::kTensor, 0, "unused", kNoSlot}};
+  program.slots = {in_arena(0, {4}),
+                   {Slot::Where::kLeaf, 1, type({})},
+                   {Slot::Where::kLeaf, 2, type({4})},
+                   {Slot::Where::kLeaf, 3, type({4})},
+                   in_arena(1, {4}),
+                   in_arena(2, {}),
+                   in_arena(3, {4}),
+                   in_arena(4, {4}),
+                   {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
+                   {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
+                   {Slot::Where::kLeaf, 2, type({2, 2})},
+                   in_arena(1, {2})};
   Segment step;
   step.name = "step";
   step.calls = {
@@ -88,10 +88,12 @@ Plan good_plan() {
   step.calls[6].taskgraph = 0;
   step.calls[6].frees = {8};
   step.calls[7].expects = c10::IValue(0.5);
-  plan.segments = {step};
-  plan.outputs = {{5, {{"GLOBAL_MEAN", "accuracy", 5}}}};
-  plan.gradients = {{2, 7}, {3, 9}};
-  plan.programs = {{{instruction(kLoad, 0), instruction(kRun, 0), update({0}), update({1})}}};
+  program.segments = {step};
+  program.outputs = {{5, {{"GLOBAL_MEAN", "accuracy", 5}}}};
+  program.gradients = {{2, 7}, {3, 9}};
+  program.instructions = {instruction(kLoad, 0), instruction(kRun, 0), update({0}), update({1})};
+  Plan plan;
+  plan.programs.push_back(std::move(program));
   return plan;
 }
 
@@ -141,21 +143,21 @@ std::string complaint(const std::function<void(Plan&)>& change) {
 }
 
 std::vector<Instruction>& program(Plan& plan) { return plan.programs[0].instructions; }
-std::vector<Call>& calls(Plan& plan) { return plan.segments[0].calls; }
+std::vector<Call>& calls(Plan& plan) { return plan.programs[0].segments[0].calls; }
 
 TEST(VerifyPlan, FindsNothingWrongWithAGoodPlan) {
   EXPECT_EQ(complaint([](Plan&) {}), "");
 }
 
 TEST(VerifyPlan, FindsASlotLargerThanItsBuffer) {
-  EXPECT_EQ(complaint([](Plan& plan) { plan.slots[6].type.offset = 1; }),
+  EXPECT_EQ(complaint([](Plan& plan) { plan.programs[0].slots[6].type.offset = 1; }),
             "a slot is larger than its buffer");
 }
 
 TEST(VerifyPlan, FindsABufferOutsideOfTheArena) {
-  EXPECT_EQ(complaint([](Plan& plan) { plan.arena_bytes = 200; }),
+  EXPECT_EQ(complaint([](Plan& plan) { plan.programs[0].arena_bytes = 200; }),
             "a buffer lies outside of the arena");
-  EXPECT_EQ(complaint([](Plan& plan) { plan.buffers[0].offset = -64; }),
+  EXPECT_EQ(complaint([](Plan& plan) { plan.programs[0].buffers[0].offset = -64; }),
             "a buffer lies outside of the arena");
 }
 
@@ -199,8 +201,9 @@ TEST(VerifyPlan, FindsAReadAfterThePlaceWasTaken) {
 
 TEST(VerifyPlan, FindsPlacesThatOverlapInPart) {
   EXPECT_EQ(complaint([](Plan& plan) {
-              plan.buffers[2].offset = 60;  // the loss reaches into what aten::relu writes
-              plan.buffers[2].bytes = 8;
+              plan.programs[0].buffers[2].offset =
+                  60;  // the loss reaches into what aten::relu writes
+              plan.programs[0].buffers[2].bytes = 8;
             }),
             "s5 is read before it is written or after its place was taken, in "
             "aten::_local_scalar_dense");
@@ -225,22 +228,22 @@ TEST(VerifyPlan, FindsAnUpdateWithAFreedGradient) {
 
 TEST(VerifyPlan, FindsALossThatNobodyMakes) {
   EXPECT_EQ(complaint([](Plan& plan) {
-              plan.outputs[0].loss = 9;
+              plan.programs[0].outputs[0].loss = 9;
               calls(plan)[6].frees = {8, 9};
             }),
             "s9 is read but not there, in loss");
 }
 
 TEST(VerifyPlan, FindsAMetricThatWasOverwritten) {
-  EXPECT_EQ(complaint([](Plan& plan) { plan.outputs[0].metrics[0].slot = 4; }),
+  EXPECT_EQ(complaint([](Plan& plan) { plan.programs[0].outputs[0].metrics[0].slot = 4; }),
             "s4 is read before it is written or after its place was taken, in metric accuracy");
 }
 
 // A buffer of no bytes lies anywhere, and takes no place.
 TEST(VerifyPlan, AllowsBuffersOfNoBytes) {
   EXPECT_EQ(complaint([](Plan& plan) {
-              plan.buffers.push_back({0, 72});
-              plan.slots.push_back(in_arena(5, {0}));
+              plan.programs[0].buffers.push_back({0, 72});
+              plan.programs[0].slots.push_back(in_arena(5, {0}));
               calls(plan).insert(calls(plan).begin() + 1,
                                  call("aten::relu", "", {slots({12})}, {12}));
             }),

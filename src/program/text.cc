@@ -21,19 +21,19 @@ std::string print_operand(const Operand& operand) {
   return operand.kind == Operand::Kind::kList ? "[" + list + "]" : list;
 }
 
-std::string print_slot(const Plan& plan, SlotId id) {
+std::string print_slot(const Program& program, SlotId id) {
   if (id == kNoSlot) return "_";
-  const Slot& slot = plan.slots[static_cast<size_t>(id)];
+  const Slot& slot = program.slots[static_cast<size_t>(id)];
   std::string text = slot_name(id) + " " + print_type(slot.type);
   if (slot.where == Slot::Where::kArena) {
-    text += concat(" @", plan.buffers[static_cast<size_t>(slot.index)].offset);
+    text += concat(" @", program.buffers[static_cast<size_t>(slot.index)].offset);
   }
   return text;
 }
 
-std::string print_call(const Plan& plan, const Call& call) {
+std::string print_call(const Program& program, const Call& call) {
   std::vector<std::string> results;
-  for (SlotId id : call.results) results.push_back(print_slot(plan, id));
+  for (SlotId id : call.results) results.push_back(print_slot(program, id));
   std::vector<std::string> operands;
   for (const auto& operand : call.operands) operands.push_back(print_operand(operand));
   std::string text = results.empty() ? "" : join(results, ", ") + " = ";
@@ -45,8 +45,8 @@ std::string print_call(const Plan& plan, const Call& call) {
   return text;
 }
 
-std::string print_leaf(const Plan& plan, const PlanLeaf& leaf) {
-  std::string text = print_slot(plan, leaf.slot) + " = ";
+std::string print_leaf(const Program& program, const PlanLeaf& leaf) {
+  std::string text = print_slot(program, leaf.slot) + " = ";
   switch (leaf.kind) {
     case PlanLeaf::Kind::kInput:
       return text + concat("input ", leaf.index);
@@ -59,58 +59,59 @@ std::string print_leaf(const Plan& plan, const PlanLeaf& leaf) {
 }
 
 // Slots that no call makes and that are no leaves: other views of a buffer or of a leaf.
-std::set<SlotId> views_of(const Plan& plan) {
+std::set<SlotId> views_of(const Program& program) {
   std::set<SlotId> known;
-  for (const auto& leaf : plan.leaves) known.insert(leaf.slot);
-  for (const auto& segment : plan.segments) {
+  for (const auto& leaf : program.leaves) known.insert(leaf.slot);
+  for (const auto& segment : program.segments) {
     for (const auto& call : segment.calls) known.insert(call.results.begin(), call.results.end());
   }
   std::set<SlotId> views;
   const auto look = [&](SlotId id) {
     if (known.count(id) == 0) views.insert(id);
   };
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
-    for (const auto& call : plan.segments[i].calls) for_each_operand(call, look);
-    look(plan.outputs[i].loss);
-    for (const auto& metric : plan.outputs[i].metrics) look(metric.slot);
+  for (size_t i = 0; i < program.segments.size(); ++i) {
+    for (const auto& call : program.segments[i].calls) for_each_operand(call, look);
+    look(program.outputs[i].loss);
+    for (const auto& metric : program.outputs[i].metrics) look(metric.slot);
   }
-  for (const auto& gradient : plan.gradients) look(gradient.slot);
+  for (const auto& gradient : program.gradients) look(gradient.slot);
   return views;
 }
 
-std::string print_view(const Plan& plan, SlotId id) {
-  const Slot& slot = plan.slots[static_cast<size_t>(id)];
-  std::string text = print_slot(plan, id);
+std::string print_view(const Program& program, SlotId id) {
+  const Slot& slot = program.slots[static_cast<size_t>(id)];
+  std::string text = print_slot(program, id);
   if (slot.where == Slot::Where::kLeaf) {
-    text += " of " + quoted(plan.leaves[static_cast<size_t>(slot.index)].name);
+    text += " of " + quoted(program.leaves[static_cast<size_t>(slot.index)].name);
   }
   return text;
 }
 
-std::string print_gradients(const Plan& plan, const std::vector<int>& gradients) {
+std::string print_gradients(const Program& program, const std::vector<int>& gradients) {
   int64_t bytes = 0;
   for (int i : gradients) {
-    const SlotId id = plan.gradients[static_cast<size_t>(i)].slot;
-    const TensorType& type = plan.slots[static_cast<size_t>(id)].type;
+    const SlotId id = program.gradients[static_cast<size_t>(i)].slot;
+    const TensorType& type = program.slots[static_cast<size_t>(id)].type;
     bytes += type.numel() * type.item_bytes();
   }
   return human_bytes(bytes);
 }
 
-std::string print_calls(const Plan& plan, const Instruction& run) {
+std::string print_calls(const Program& program, const Instruction& run) {
   if (run.first_call == 0 && run.end_call == Instruction::kToTheEnd) return "";
-  const auto calls = static_cast<int>(plan.segments[static_cast<size_t>(run.segment)].calls.size());
+  const auto calls =
+      static_cast<int>(program.segments[static_cast<size_t>(run.segment)].calls.size());
   return concat("  calls ", run.first_call, " to ", std::min(run.end_call, calls) - 1);
 }
 
-std::string print_instruction(const Plan& plan, const Instruction& instruction) {
-  const std::string bytes = print_gradients(plan, instruction.gradients);
+std::string print_instruction(const Program& program, const Instruction& instruction) {
+  const std::string bytes = print_gradients(program, instruction.gradients);
   switch (instruction.kind) {
     case Instruction::Kind::kLoad:
       return concat("load    micro batch ", instruction.micro_batch);
     case Instruction::Kind::kRun:
-      return concat("run     ", plan.segments[static_cast<size_t>(instruction.segment)].name,
-                    "  micro batch ", instruction.micro_batch, print_calls(plan, instruction));
+      return concat("run     ", program.segments[static_cast<size_t>(instruction.segment)].name,
+                    "  micro batch ", instruction.micro_batch, print_calls(program, instruction));
     case Instruction::Kind::kReduce:
       return concat("reduce  group ", instruction.group, ": ", instruction.gradients.size(),
                     " gradients  ", bytes);
@@ -122,10 +123,48 @@ std::string print_instruction(const Plan& plan, const Instruction& instruction) 
 
 // Nothing where there is one device.
 std::string print_devices(const Plan& plan) {
-  if (plan.replicas * plan.slices == 1) return "";
+  const int devices = plan.devices_of_replica();
+  if (plan.replicas * devices == 1) return "";
   std::string text = concat(", ", plan.replicas, plan.replicas == 1 ? " replica" : " replicas");
-  if (plan.slices > 1) text += concat(" of ", plan.slices, " devices");
+  if (devices > 1) text += concat(" of ", devices, " devices");
   return text;
+}
+
+int64_t largest_arena(const Plan& plan) {
+  int64_t largest = 0;
+  for (const auto& program : plan.programs) largest = std::max(largest, program.arena_bytes);
+  return largest;
+}
+
+void print_program(const Program& program, std::ostream& out) {
+  for (size_t j = 0; j < program.instructions.size(); ++j) {
+    out << std::setw(4) << j << "  " << print_instruction(program, program.instructions[j]) << "\n";
+  }
+  out << "leaves\n";
+  for (const auto& leaf : program.leaves) {
+    if (leaf.slot != kNoSlot) out << "    " << print_leaf(program, leaf) << "\n";
+  }
+  const std::set<SlotId> views = views_of(program);
+  if (!views.empty()) out << "views\n";
+  for (SlotId id : views) out << "    " << print_view(program, id) << "\n";
+  for (size_t i = 0; i < program.segments.size(); ++i) {
+    out << "segment " << program.segments[i].name << "\n";
+    for (const auto& call : program.segments[i].calls) {
+      out << "    " << print_call(program, call) << "\n";
+    }
+    const SegmentOutputs& outputs = program.outputs[i];
+    out << "    return loss " << slot_name(outputs.loss);
+    for (const auto& metric : outputs.metrics) {
+      out << ", " << metric.collection << " " << quoted(metric.name) << " "
+          << slot_name(metric.slot);
+    }
+    out << "\n";
+  }
+  out << "gradients\n";
+  for (const auto& gradient : program.gradients) {
+    out << "    " << slot_name(gradient.slot) << " of "
+        << quoted(program.leaves[static_cast<size_t>(gradient.leaf)].name) << "\n";
+  }
 }
 
 }  // namespace
@@ -133,35 +172,10 @@ std::string print_devices(const Plan& plan) {
 std::string print_plan(const Plan& plan) {
   std::ostringstream out;
   out << "plan: " << plan.programs.size() << " program, " << plan.micro_batches << " micro batches"
-      << print_devices(plan) << ", arena " << human_bytes(plan.arena_bytes) << "\n";
+      << print_devices(plan) << ", arena " << human_bytes(largest_arena(plan)) << "\n";
   for (size_t i = 0; i < plan.programs.size(); ++i) {
     out << "program " << i << "\n";
-    const auto& instructions = plan.programs[i].instructions;
-    for (size_t j = 0; j < instructions.size(); ++j) {
-      out << std::setw(4) << j << "  " << print_instruction(plan, instructions[j]) << "\n";
-    }
-  }
-  out << "leaves\n";
-  for (const auto& leaf : plan.leaves) {
-    if (leaf.slot != kNoSlot) out << "    " << print_leaf(plan, leaf) << "\n";
-  }
-  const std::set<SlotId> views = views_of(plan);
-  if (!views.empty()) out << "views\n";
-  for (SlotId id : views) out << "    " << print_view(plan, id) << "\n";
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
-    out << "segment " << plan.segments[i].name << "\n";
-    for (const auto& call : plan.segments[i].calls) out << "    " << print_call(plan, call) << "\n";
-    out << "    return loss " << slot_name(plan.outputs[i].loss);
-    for (const auto& metric : plan.outputs[i].metrics) {
-      out << ", " << metric.collection << " " << quoted(metric.name) << " "
-          << slot_name(metric.slot);
-    }
-    out << "\n";
-  }
-  out << "gradients\n";
-  for (const auto& gradient : plan.gradients) {
-    out << "    " << slot_name(gradient.slot) << " of "
-        << quoted(plan.leaves[static_cast<size_t>(gradient.leaf)].name) << "\n";
+    print_program(plan.programs[i], out);
   }
   return out.str();
 }

@@ -11,31 +11,31 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Plan& plan) : plan_(plan) {}
+  Verifier(const Plan& plan, const Program& program) : plan_(plan), program_(program) {}
 
   void run() {
-    for (const auto& slot : plan_.slots) verify_place(slot);
-    for (const auto& program : plan_.programs) verify_program(program);
+    for (const auto& slot : program_.slots) verify_place(slot);
+    verify_instructions();
   }
 
  private:
-  const Slot& slot(SlotId id) const { return plan_.slots.at(static_cast<size_t>(id)); }
+  const Slot& slot(SlotId id) const { return program_.slots.at(static_cast<size_t>(id)); }
 
   void verify_place(const Slot& slot) const {
     if (slot.where != Slot::Where::kArena) return;
-    const Buffer& buffer = plan_.buffers.at(static_cast<size_t>(slot.index));
+    const Buffer& buffer = program_.buffers.at(static_cast<size_t>(slot.index));
     EPL_ASSERT(slot.type.extent_bytes() <= buffer.bytes, "a slot is larger than its buffer");
-    EPL_ASSERT(buffer.offset >= 0 && buffer.offset + buffer.bytes <= plan_.arena_bytes,
+    EPL_ASSERT(buffer.offset >= 0 && buffer.offset + buffer.bytes <= program_.arena_bytes,
                "a buffer lies outside of the arena");
   }
 
-  void verify_program(const Program& program) {
+  void verify_instructions() {
     std::set<int> loaded;
     std::set<int> ran;
     std::set<int> reduced;
     std::set<int> updated;
     next_call_ = 0;
-    for (const auto& instruction : program.instructions) {
+    for (const auto& instruction : program_.instructions) {
       switch (instruction.kind) {
         case Instruction::Kind::kLoad:
           load_leaves();
@@ -53,8 +53,8 @@ class Verifier {
             EPL_ASSERT(reduced.insert(i).second, concat("gradient ", i, " is reduced twice"));
             EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches,
                        concat("gradient ", i, " is reduced before the last micro batch"));
-            read(plan_.gradients.at(static_cast<size_t>(i)).slot, "reduce");
-            sent_.insert(plan_.gradients[static_cast<size_t>(i)].slot);
+            read(program_.gradients.at(static_cast<size_t>(i)).slot, "reduce");
+            sent_.insert(program_.gradients[static_cast<size_t>(i)].slot);
           }
           break;
         case Instruction::Kind::kUpdate:
@@ -62,25 +62,26 @@ class Verifier {
                      "an update comes before the last micro batch");
           for (int i : instruction.gradients) {
             EPL_ASSERT(updated.insert(i).second, concat("gradient ", i, " is updated twice"));
-            read(plan_.gradients.at(static_cast<size_t>(i)).slot, "update");
+            read(program_.gradients.at(static_cast<size_t>(i)).slot, "update");
           }
           break;
       }
     }
-    EPL_ASSERT(updated.size() == plan_.gradients.size(), "a gradient is never updated");
-    EPL_ASSERT(plan_.replicas * plan_.slices == 1 || reduced.size() == plan_.gradients.size(),
-               "a gradient is never reduced");
+    EPL_ASSERT(updated.size() == program_.gradients.size(), "a gradient is never updated");
+    EPL_ASSERT(
+        plan_.replicas * program_.devices == 1 || reduced.size() == program_.gradients.size(),
+        "a gradient is never reduced");
   }
 
   void load_leaves() {
-    for (const auto& leaf : plan_.leaves) {
+    for (const auto& leaf : program_.leaves) {
       if (leaf.slot != kNoSlot) write(leaf.slot);
     }
   }
 
   void run_segment(const Instruction& run) {
     const auto index = static_cast<size_t>(run.segment);
-    const Segment& segment = plan_.segments.at(index);
+    const Segment& segment = program_.segments.at(index);
     const auto calls = static_cast<int>(segment.calls.size());
     const int end = std::min(run.end_call, calls);
     EPL_ASSERT(run.first_call == next_call_ && end >= run.first_call,
@@ -97,7 +98,7 @@ class Verifier {
     }
     next_call_ = end == calls ? 0 : end;
     if (end != calls) return;
-    const SegmentOutputs& outputs = plan_.outputs.at(index);
+    const SegmentOutputs& outputs = program_.outputs.at(index);
     read(outputs.loss, "loss");
     for (const auto& metric : outputs.metrics) read(metric.slot, "metric " + metric.name);
   }
@@ -109,7 +110,7 @@ class Verifier {
     const Slot& target = slot(id);
     if (target.where == Slot::Where::kMadeByOperator) made_.insert(id);
     if (target.where != Slot::Where::kArena) return;
-    const Buffer& buffer = plan_.buffers[static_cast<size_t>(target.index)];
+    const Buffer& buffer = program_.buffers[static_cast<size_t>(target.index)];
     if (buffer.bytes == 0) return;
     auto next = owners_.lower_bound(buffer.offset);
     if (next != owners_.begin()) {
@@ -128,7 +129,7 @@ class Verifier {
       EPL_ASSERT(made_.count(id) != 0, concat("s", id, " is read but not there, in ", where));
     }
     if (source.where != Slot::Where::kArena) return;
-    const Buffer& buffer = plan_.buffers[static_cast<size_t>(source.index)];
+    const Buffer& buffer = program_.buffers[static_cast<size_t>(source.index)];
     if (buffer.bytes == 0) return;
     const auto owner = owners_.find(buffer.offset);
     EPL_ASSERT(
@@ -142,6 +143,7 @@ class Verifier {
   };
 
   const Plan& plan_;
+  const Program& program_;
   std::map<int64_t, Owner> owners_;  // by first byte
   std::set<SlotId> made_;
   std::set<SlotId> sent_;  // gradients whose reduction has started
@@ -150,6 +152,8 @@ class Verifier {
 
 }  // namespace
 
-void verify_plan(const Plan& plan) { Verifier(plan).run(); }
+void verify_plan(const Plan& plan) {
+  for (const auto& program : plan.programs) Verifier(plan, program).run();
+}
 
 }  // namespace epl

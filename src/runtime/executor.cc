@@ -71,9 +71,9 @@ void Arena::ensure(int64_t bytes) {
   bytes_ = bytes;
 }
 
-Executor::Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
+Executor::Executor(const Program& program, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
                    at::Generator generator, StreamOf stream_of)
-    : plan_(plan),
+    : program_(program),
       leaf_tensors_(std::move(leaf_tensors)),
       generator_(std::move(generator)),
       stream_of_(std::move(stream_of)),
@@ -85,10 +85,10 @@ Executor::~Executor() = default;
 
 void Executor::bind() {
   segments_.clear();
-  tensors_.assign(plan_.slots.size(), at::Tensor());
+  tensors_.assign(program_.slots.size(), at::Tensor());
   bind_arena();
   bind_leaves();
-  for (const auto& segment : plan_.segments) {
+  for (const auto& segment : program_.segments) {
     auto& calls = segments_.emplace_back();
     for (size_t i = 0; i < segment.calls.size(); ++i) {
       if (segment.calls[i].mode == Call::Mode::kNothing) continue;
@@ -99,17 +99,17 @@ void Executor::bind() {
 }
 
 void Executor::bind_arena() {
-  EPL_ASSERT(plan_.arena_bytes <= arena_.bytes(), "the arena is large enough for the plan");
+  EPL_ASSERT(program_.arena_bytes <= arena_.bytes(), "the arena is large enough for the plan");
   bound_arena_ = arena_.base();
   std::vector<c10::Storage> storages;
-  for (const auto& buffer : plan_.buffers) {
+  for (const auto& buffer : program_.buffers) {
     void* address = arena_.base() + buffer.offset;
     storages.emplace_back(c10::Storage::use_byte_size_t(), static_cast<size_t>(buffer.bytes),
                           c10::DataPtr(buffer.bytes == 0 ? nullptr : address, arena_.device()),
                           /*allocator=*/nullptr, /*resizable=*/false);
   }
-  for (size_t i = 0; i < plan_.slots.size(); ++i) {
-    const Slot& slot = plan_.slots[i];
+  for (size_t i = 0; i < program_.slots.size(); ++i) {
+    const Slot& slot = program_.slots[i];
     if (slot.where != Slot::Where::kArena) continue;
     tensors_[i] = tensor_at(storages[static_cast<size_t>(slot.index)], slot.type);
   }
@@ -118,8 +118,8 @@ void Executor::bind_arena() {
 void Executor::bind_leaves() {
   bound_addresses_.clear();
   for (const auto& tensor : leaf_tensors_) bound_addresses_.push_back(address_of(tensor));
-  for (size_t i = 0; i < plan_.slots.size(); ++i) {
-    const Slot& slot = plan_.slots[i];
+  for (size_t i = 0; i < program_.slots.size(); ++i) {
+    const Slot& slot = program_.slots[i];
     if (slot.where != Slot::Where::kLeaf) continue;
     const at::Tensor& leaf = leaf_tensors_[static_cast<size_t>(slot.index)];
     if (leaf.layout() != c10::kStrided || leaf.unsafeGetTensorImpl()->is_wrapped_number()) {
@@ -129,8 +129,8 @@ void Executor::bind_leaves() {
     // Recorded places are relative to where the leaf lay then; it may lie elsewhere in a new
     // storage.
     TensorType type = slot.type;
-    const SlotId whole = plan_.leaves[static_cast<size_t>(slot.index)].slot;
-    type.offset += leaf.storage_offset() - plan_.slots[static_cast<size_t>(whole)].type.offset;
+    const SlotId whole = program_.leaves[static_cast<size_t>(slot.index)].slot;
+    type.offset += leaf.storage_offset() - program_.slots[static_cast<size_t>(whole)].type.offset;
     tensors_[i] = tensor_at(leaf.storage(), type);
   }
 }
@@ -182,7 +182,7 @@ Executor::BoundCall Executor::bind_call(const Call& call) {
   const auto& schema = call.op.schema();
   const auto made_late = [&](SlotId slot) {
     return slot != kNoSlot &&
-           plan_.slots[static_cast<size_t>(slot)].where == Slot::Where::kMadeByOperator;
+           program_.slots[static_cast<size_t>(slot)].where == Slot::Where::kMadeByOperator;
   };
   for (size_t i = 0; i < call.operands.size(); ++i) {
     const Operand& operand = call.operands[i];
@@ -212,7 +212,7 @@ Executor::BoundCall Executor::bind_call(const Call& call) {
 
 void Executor::load(const std::vector<at::Tensor>& batch, double seed) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  for (const auto& leaf : plan_.leaves) {
+  for (const auto& leaf : program_.leaves) {
     if (leaf.kind == PlanLeaf::Kind::kTensor) continue;
     at::Tensor& place = tensors_[static_cast<size_t>(leaf.slot)];
     if (leaf.kind == PlanLeaf::Kind::kSeed) {

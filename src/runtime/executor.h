@@ -45,12 +45,12 @@ class GuardFailed : public std::runtime_error {
 
 class Executor {
  public:
-  // `leaf_tensors`: the user's tensors, one for each leaf of the plan (undefined for inputs and
-  // seed). Plan and arena must outlive the executor; the arena must be large enough for the plan.
-  // Where the user handed a generator to an operator, `stream_of` says what this device takes for
-  // it.
+  // `leaf_tensors`: the user's tensors, one for each leaf of the program (undefined for inputs and
+  // seed). Program and arena must outlive the executor; the arena must be large enough for the
+  // program. Where the user handed a generator to an operator, `stream_of` says what this device
+  // takes for it.
   using StreamOf = std::function<at::Generator(const at::Generator&)>;
-  Executor(const Plan& plan, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
+  Executor(const Program& program, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
            at::Generator generator, StreamOf stream_of = {});
   ~Executor();
   Executor(const Executor&) = delete;
@@ -81,7 +81,7 @@ class Executor {
   void check_expectation(const Call& call) const;
   void take_results(BoundCall& bound);
 
-  const Plan& plan_;
+  const Program& program_;
   std::vector<at::Tensor> leaf_tensors_;
   const at::Generator generator_;
   const StreamOf stream_of_;

@@ -50,8 +50,8 @@ class Running {
       leaf_tensors_.back() = leaves.at(0);
       leaves.erase(leaves.begin());
     }
-    arena.ensure(plan_.arena_bytes);
-    executor = std::make_unique<Executor>(plan_, arena, leaf_tensors_, generator);
+    arena.ensure(plan_.programs[0].arena_bytes);
+    executor = std::make_unique<Executor>(plan_.programs[0], arena, leaf_tensors_, generator);
   }
 
   // The metrics one after another.
@@ -59,7 +59,7 @@ class Running {
     executor->load(batch, 1);
     executor->run(0);
     std::vector<at::Tensor> results;
-    for (const auto& metric : plan_.outputs[0].metrics) {
+    for (const auto& metric : plan_.programs[0].outputs[0].metrics) {
       results.push_back(executor->tensor(metric.slot).clone());
     }
     return results;
@@ -130,7 +130,7 @@ TEST(Executor, NeedsAnArenaOfThePlansSize) {
   const Graph graph = parse_graph(kScaled);
   const Plan plan = lower(graph, {});
   const Arena arena(torch::kCPU);
-  EXPECT_ANY_THROW(Executor(plan, arena, {{}, {}, at::rand({3, 2})}, {}));
+  EXPECT_ANY_THROW(Executor(plan.programs[0], arena, {{}, {}, at::rand({3, 2})}, {}));
 }
 
 // Kernels without out= are offered the place of their result; they may use it for something else.

@@ -15,10 +15,10 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 
 }  // namespace
 
-GradientExchange::GradientExchange(const Plan& plan, std::vector<Executor*> devices,
+GradientExchange::GradientExchange(const Program& program, std::vector<Executor*> devices,
                                    const std::vector<Channel>& channels, ExchangeOptions options)
-    : plan_(plan), devices_(std::move(devices)), channels_(channels), options_(options) {
-  for (const auto& instruction : plan.programs[0].instructions) {
+    : program_(program), devices_(std::move(devices)), channels_(channels), options_(options) {
+  for (const auto& instruction : program.instructions) {
     if (instruction.kind != Instruction::Kind::kReduce) continue;
     groups_.push_back(&instruction);
     for (int index : instruction.gradients) {
@@ -30,12 +30,12 @@ GradientExchange::GradientExchange(const Plan& plan, std::vector<Executor*> devi
 }
 
 bool GradientExchange::is_sparse(int index) const {
-  const SlotId slot = plan_.gradients[static_cast<size_t>(index)].slot;
-  return plan_.slots[static_cast<size_t>(slot)].type.layout != c10::kStrided;
+  const SlotId slot = program_.gradients[static_cast<size_t>(index)].slot;
+  return program_.slots[static_cast<size_t>(slot)].type.layout != c10::kStrided;
 }
 
 at::Tensor GradientExchange::gradient(size_t device, int index) const {
-  return devices_[device]->tensor(plan_.gradients[static_cast<size_t>(index)].slot);
+  return devices_[device]->tensor(program_.gradients[static_cast<size_t>(index)].slot);
 }
 
 // A step that fails on one device leaves reductions behind, which end when the job's failure comes

@@ -38,7 +38,7 @@ struct ExchangeOptions {
 class GradientExchange {
  public:
   // `channels` is empty where this is the only worker.
-  GradientExchange(const Plan& plan, std::vector<Executor*> devices,
+  GradientExchange(const Program& program, std::vector<Executor*> devices,
                    const std::vector<Channel>& channels, ExchangeOptions options);
 
   // Waits for reductions that are under way: they use this object and the gradients.
@@ -71,7 +71,7 @@ class GradientExchange {
   void reduce_dense(const std::vector<at::Tensor>& gradients, Communicator& communicator) const;
   at::Tensor reduce_sparse(int index, Communicator* communicator) const;
 
-  const Plan& plan_;
+  const Program& program_;
   const std::vector<Executor*> devices_;
   const std::vector<Channel>& channels_;
   const ExchangeOptions options_;
