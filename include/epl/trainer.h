@@ -18,6 +18,7 @@
 #pragma once
 
 #include <epl/step.h>
+#include <epl/timeline.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -91,6 +92,14 @@ class Trainer {
 
   // The captured graph behind it after all passes, as text.
   std::string graph() const;
+
+  // What the devices of this worker did in the last step: a table, or a trace for a browser.
+  Timeline timeline() const;
+
+  // Where the stages of a pipeline lie on several workers: brings the parameters of all stages to
+  // this worker. Every step does it by itself unless pipeline.gather_parameters is false. On all
+  // workers together.
+  void gather_parameters();
 
   // Parameters, buffers and optimizer state in one file, written to a temporary name first so that
   // a crash leaves the old file whole.

@@ -47,7 +47,6 @@ void check_auto_parallel(const std::vector<Strategy>& taskgraphs, const Config& 
 
 void check_devices(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
                    const Config& config) {
-  check_auto_parallel(taskgraphs, config);
   if (taskgraphs.empty()) return;
   std::vector<int64_t> counts;
   for (const Strategy& strategy : taskgraphs) counts.push_back(strategy.device_count);

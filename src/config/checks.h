@@ -16,8 +16,8 @@ void check_available(const Config& config);
 void check_auto_parallel(const std::vector<Strategy>& taskgraphs, const Config& config);
 
 // The devices are shared out evenly over model replicas. One replica takes the sum of the
-// TaskGraphs' device counts, with cluster.colocate_split_and_replicate the largest of them. Checks
-// check_auto_parallel first; no TaskGraphs are fine.
+// TaskGraphs' device counts, with cluster.colocate_split_and_replicate the largest of them. No
+// TaskGraphs are fine.
 void check_devices(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
                    const Config& config);
 

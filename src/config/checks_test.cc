@@ -92,7 +92,6 @@ TEST_F(ChecksTest, RefusesStrategiesBesideAutoParallel) {
       "            epl::split(1, \"b\") at net.cc:14\n"
       "  try:      either auto.auto_parallel or scopes and a default strategy";
   EXPECT_EQ(error_of([&] { check_auto_parallel(taskgraphs, config); }), message);
-  EXPECT_EQ(check(taskgraphs, 2, config), message);
   EXPECT_EQ(error_of([&] { check_auto_parallel({}, config); }), "no error");
   EXPECT_EQ(error_of([&] { check_auto_parallel(taskgraphs, Config()); }), "no error");
 }

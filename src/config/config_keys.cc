@@ -18,17 +18,19 @@ Domain word(std::vector<std::string> words) { return {Domain::Type::kWord, 0, st
 Domain device_list() { return {Domain::Type::kDeviceList, 0, {}}; }
 Domain loss_scale() { return {Domain::Type::kLossScale, 1, {}}; }
 
-// What they mean: docs/configuration.md. cluster.device_place_prefer_intra_node and pipeline.strategy
-// have nothing to act on yet: nothing is placed or scheduled. On one device nothing is sent either.
+// What they mean: docs/configuration.md.
 std::vector<ConfigKey> make_config_keys() {
   return {
       // clang-format off
     // key                                     allowed                             default  available
     {"pipeline.num_micro_batch",               integer(1),                         1,       kYes},
-    {"pipeline.num_stages",                    integer(1),                         0,       kNo},
+    {"pipeline.num_stages",                    integer(1),                         0,       kYes},
+    {"pipeline.num_chunks",                    integer(1),                         2,       kYes},
     {"pipeline.strategy",
-     word({"PreferBackward", "PreferForward", "PreferBackwardOptimizer"}),
+     word({"PreferBackward", "PreferForward", "PreferBackwardOptimizer", "Interleaved",
+           "ZeroBubble"}),
                                                                   "PreferBackward", kYes},
+    {"pipeline.gather_parameters",             boolean(),                          true,    kYes},
 
     {"gradient_checkpoint.type",               word({"", "collection", "auto"}),   "",      kNo},
     {"gradient_checkpoint.end_taskgraph",      integer(-1),                        -1,      kNo},
@@ -60,7 +62,8 @@ std::vector<ConfigKey> make_config_keys() {
     {"io.slicing",                             boolean(),                          false,   kYes},
     {"io.unbalanced_io_slicing",               boolean(),                          false,   kYes},
     {"io.drop_last_files",                     boolean(),                          false,   kYes},
-    {"auto.auto_parallel",                     boolean(),                          false,   kNo},
+    {"auto.auto_parallel",                     boolean(),                          false,   kYes},
+    {"auto.device_memory",                     integer(0),                         0,       kYes},
 
     {"debug.verify_steps",                     integer(0),                         0,       kYes},
     {"debug.verify_tolerance",                 number(0),                          1e-5,    kYes},

@@ -47,6 +47,30 @@ double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOpt
   return norm;
 }
 
+double clip_gradients_of_workers(const std::vector<at::Tensor>& gradients,
+                                 const std::vector<bool>& counts, const TrainerOptions& options,
+                                 Communicator& workers) {
+  double norm = 0;
+  if (options.clip_grad_norm > 0) {
+    std::vector<at::Tensor> counted;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (counts[i]) counted.push_back(gradients[i]);
+    }
+    const double type = options.clip_norm_type;
+    const bool largest = type == std::numeric_limits<double>::infinity();
+    const double own = counted.empty() ? 0 : total_norm(counted, type).item<double>();
+    const at::Tensor total = at::full({1}, largest ? own : std::pow(own, type), at::kDouble);
+    workers.all_reduce({total}, largest ? ReduceOp::kMax : ReduceOp::kSum);
+    norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / type);
+    const double factor = std::min(1.0, options.clip_grad_norm / (norm + 1e-6));
+    for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
+  }
+  TrainerOptions by_value = options;
+  by_value.clip_grad_norm = 0;
+  clip_gradients(gradients, by_value);
+  return norm;
+}
+
 bool clips(const TrainerOptions& options) {
   return options.clip_grad_norm > 0 || options.clip_grad_value > 0;
 }

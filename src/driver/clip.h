@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "comm/communicator.h"
+
 namespace epl {
 
 // Clips in place, first by norm, then by value. Returns the norm before, 0 where none is asked for.
@@ -12,6 +14,12 @@ namespace epl {
 // carry its share in the mean over all.
 double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options,
                       double scale = 1);
+
+// The same where other workers have other gradients: the norm is that of all. `counts`: which of
+// them this worker answers for, so that each counts once.
+double clip_gradients_of_workers(const std::vector<at::Tensor>& gradients,
+                                 const std::vector<bool>& counts, const TrainerOptions& options,
+                                 Communicator& workers);
 
 bool clips(const TrainerOptions& options);
 

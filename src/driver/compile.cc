@@ -2,47 +2,100 @@
 
 #include <c10/core/TensorOptions.h>
 
+#include "base/check.h"
+#include "passes/assign_chunks.h"
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"
 #include "passes/own_generators.h"
 #include "passes/own_gradients.h"
 #include "passes/purify.h"
+#include "passes/tied_gradients.h"
 #include "plan/lower.h"
+#include "plan/lower_pipeline.h"
+#include "plan/schedules.h"
 
 namespace epl {
+namespace {
+
+LowerOptions lower_options(const Config& config, const CompileOptions& options) {
+  LowerOptions lowering;
+  lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  lowering.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
+  lowering.replicas = options.placement.replicas;
+  lowering.slices = options.placement.stage_devices[0];
+  lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
+  lowering.reduces_early = !options.clips_locally;
+  lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
+  return lowering;
+}
+
+Schedule schedule_of(const Graph& graph, const Config& config, const CompileOptions& options) {
+  ScheduleRequest request;
+  request.strategy = config.get<std::string>("pipeline.strategy");
+  request.stages = options.placement.stages();
+  request.chunks_per_stage = chunk_count(graph) / request.stages;
+  request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  return make_schedule(request);
+}
+
+void check_same_nodes(const Graph& graph, const Graph& other) {
+  EPL_ASSERT(graph.nodes.size() == other.nodes.size() && graph.value_count() == other.value_count(),
+             "a step has the same operators for any number of rows");
+}
+
+Plan plan_pipeline(const CompiledStep& step, const Config& config, const CompileOptions& options) {
+  const Placement& placement = options.placement;
+  std::vector<Stage> stages;
+  for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
+    const int devices = placement.stage_devices[i];
+    const bool as_first = devices == placement.stage_devices[0];
+    stages.push_back(
+        {as_first ? &step.graph : &step.other.at(devices), devices, placement.stage_asked_by[i]});
+    check_same_nodes(step.graph, *stages.back().graph);
+  }
+  return lower_pipeline(stages, schedule_of(step.graph, config, options),
+                        lower_options(config, options));
+}
+
+}  // namespace
 
 PassList standard_passes(const Config& config, const CompileOptions& options) {
   PassList passes;
+  const bool pipeline = options.placement.is_pipeline();
   // First: what follows may then move and drop nodes without asking who shares memory.
   passes.push_back(std::make_unique<Purify>());
+  if (pipeline) {
+    passes.push_back(std::make_unique<AssignChunks>());
+    // Needs chunks; before OwnGradients, which gives each of the new gradients memory of its own.
+    passes.push_back(std::make_unique<TiedGradients>());
+  }
   // After Purify, which can make two gradients one value; before DeadCode, so that copies that
   // nobody needs go as well.
   passes.push_back(std::make_unique<OwnGradients>());
   // After OwnGradients, which leaves sparse gradients to themselves.
-  const bool reduces = options.replicas * options.slices > 1;
-  if (reduces && config.get<bool>("communication.sparse_as_dense")) {
+  const bool several = options.placement.devices() > 1;
+  if (several && config.get<bool>("communication.sparse_as_dense")) {
     passes.push_back(std::make_unique<DenseGradients>());
   }
   // Before DeadCode, which removes the arguments that an operator was like.
-  if (reduces) passes.push_back(std::make_unique<OwnGenerators>());
-  // Last: removes what the others left without a reader.
+  if (several) passes.push_back(std::make_unique<OwnGenerators>());
+  // Removes what the others left without a reader.
   passes.push_back(std::make_unique<DeadCode>());
+  // Once more for the nodes that came since, and for those whose readers went.
+  if (pipeline) passes.push_back(std::make_unique<AssignChunks>());
   return passes;
 }
 
-CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options) {
+CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options,
+                     std::map<int, Graph> other) {
   CompiledStep compiled;
   compiled.graph = std::move(graph);
+  compiled.other = std::move(other);
   run_passes(compiled.graph, standard_passes(config, options));
-  LowerOptions lowering;
-  lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  lowering.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
-  lowering.replicas = options.replicas;
-  lowering.slices = options.slices;
-  lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
-  lowering.reduces_early = !options.clips_locally;
-  lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
-  compiled.plan = lower(compiled.graph, lowering);
+  for (auto& [devices, each] : compiled.other) run_passes(each, standard_passes(config, options));
+  compiled.plan = options.placement.is_pipeline()
+                      ? plan_pipeline(compiled, config, options)
+                      : lower(compiled.graph, lower_options(config, options));
   return compiled;
 }
 

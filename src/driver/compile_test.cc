@@ -51,12 +51,13 @@ class Compiled {
     std::vector<at::Tensor> leaves;
     for (const auto& leaf : graph().leaves) leaves.push_back(leaf.tensor);
     executor_ =
-        std::make_unique<Executor>(plan(), arena_, leaves, at::detail::getDefaultCPUGenerator());
+        std::make_unique<Executor>(program(), arena_, leaves, at::detail::getDefaultCPUGenerator());
   }
 
   Named run(const Batch& batch) {
     torch::manual_seed(5);
-    executor_->load(batch, 1);
+    executor_->load(batch);
+    executor_->set_seed(1);
     executor_->run(0);
     const SegmentOutputs& outputs = program().outputs[0];
     Named result{{"loss", executor_->tensor(outputs.loss).clone()}};

@@ -63,13 +63,14 @@ std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t
 }  // namespace
 
 double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
-  size_t count = 0;
-  for (const auto& run : runs) count += run.losses.size();
+  const Plan& plan = step.plan();
+  const int slices = plan.programs[static_cast<size_t>(step.loss_stage())].devices;
+  const double count = static_cast<double>(plan.replicas) * slices * plan.micro_batches;
   double mean = 0;  // as the plain loop adds up shares
   for (const auto& run : runs) {
-    for (double loss : run.losses) mean += loss / static_cast<double>(count);
+    for (double loss : run.losses) mean += loss / count;
   }
-  return step.sizes().loss == SliceMerge::kSum ? mean * step.program().devices : mean;
+  return step.sizes().loss == SliceMerge::kSum ? mean * slices : mean;
 }
 
 std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& runs,
@@ -77,21 +78,28 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
                                                 int first) {
   std::map<std::string, at::Tensor> merged;
   const auto& metrics = step.compiled().graph.metrics;
-  const auto slices = static_cast<size_t>(step.program().devices);
+  const auto micro_batches = static_cast<size_t>(step.plan().micro_batches);
   for (size_t i = 0; i < metrics.size(); ++i) {
     const std::string& name = metrics[i].name;
-    const size_t micro_batches = runs[0].metrics.at(name).parts.size();
-    const bool stays = is_local(metrics[i].collection) && runs.size() % slices == 0;
+    const auto stage = static_cast<size_t>(step.metric_stage(name));
+    const auto slices = static_cast<size_t>(step.plan().programs[stage].devices);
     std::vector<at::Tensor> parts;
+    size_t devices = 0;
     for (const auto& run : runs) {
-      const auto& own = run.metrics.at(name).parts;
-      parts.insert(parts.end(), own.begin(), own.end());
+      const auto own = run.metrics.find(name);
+      if (own == run.metrics.end()) continue;
+      ++devices;
+      parts.insert(parts.end(), own->second.parts.begin(), own->second.parts.end());
     }
+    const bool local = is_local(metrics[i].collection);
+    const bool stays =
+        local && devices % slices == 0 && devices > 0 && !step.placement().is_pipeline();
     const bool gathers = workers != nullptr && !stays;
     if (gathers) parts = gather(parts, *workers);
     if (slices > 1) parts = join_slices(parts, micro_batches, slices, step.sizes(), i);
-    if (is_local(metrics[i].collection)) {
-      const size_t replica = gathers ? static_cast<size_t>(first) / slices : 0;
+    if (local) {
+      const auto own = static_cast<size_t>(step.placement().place(first).replica);
+      const size_t replica = gathers ? own : 0;
       const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(replica * micro_batches);
       parts = {begin, begin + static_cast<std::ptrdiff_t>(micro_batches)};
     }

@@ -10,7 +10,7 @@
 
 namespace epl {
 
-// Mean over the micro batches and replicas of this worker.
+// What the micro batches of this worker add to the mean over those of all workers.
 double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step);
 
 // GLOBAL_ metrics over all micro batches of all replicas of all workers, in the order of devices;

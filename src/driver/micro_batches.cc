@@ -1,5 +1,7 @@
 #include "driver/micro_batches.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace epl {
@@ -72,6 +74,14 @@ void check_same_shapes(const Batch& first, const Batch& now, int number, const C
 }
 
 }  // namespace
+
+Batch sample_of(const Batch& batch, int64_t parts) {
+  check_defined(batch);
+  const bool even = std::all_of(batch.begin(), batch.end(), [&](const at::Tensor& tensor) {
+    return tensor.dim() > 0 && tensor.size(0) % parts == 0;
+  });
+  return even ? part_of(batch, 0, parts) : batch;
+}
 
 DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
                                      const Config& config) {

@@ -24,6 +24,10 @@ struct Shares {
 // For each device its micro batches.
 using DeviceBatches = std::vector<std::vector<Batch>>;
 
+// One of `parts` even parts of the batch, to record by: before the strategies are known nobody can
+// say how many rows a device gets. Where the batch cannot be cut so, the whole of it.
+Batch sample_of(const Batch& batch, int64_t parts);
+
 // Sizes that do not divide are an Error with the numbers in it.
 DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
                                      const Config& config);

@@ -5,33 +5,127 @@
 #include "base/check.h"
 
 namespace epl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+Span::Kind span_kind(Task::Kind kind) {
+  switch (kind) {
+    case Task::Kind::kForward:
+      return Span::Kind::kForward;
+    case Task::Kind::kBackward:
+      return Span::Kind::kBackward;
+    case Task::Kind::kWeights:
+      break;
+  }
+  return Span::Kind::kWeights;
+}
+
+}  // namespace
 
 ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture,
-                     TwoSizes sizes, const std::vector<Channel>& channels, ExchangeOptions options)
+                     TwoSizes sizes, StageWays& ways, const Cluster& cluster,
+                     ExchangeOptions options)
     : compiled_(std::move(step)),
       replicas_(replicas),
+      ways_(ways),
       own_state_(static_cast<size_t>(replicas.size())),
       executors_(static_cast<size_t>(replicas.size())),
+      exchanges_(compiled_.plan.programs.size()),
       recorded_loss_(capture.loss),
       sizes_(std::move(sizes)),
       closed_over_(capture.closed_over) {
+  find_outputs();
+  check_state();
   replicas.team.run([&](int device) {
     LocalReplica& replica = replicas[device];
-    replica.arena.ensure(program().arena_bytes);
+    replica.arena.ensure(program(device).arena_bytes);
     executors_[static_cast<size_t>(device)] = std::make_unique<Executor>(
-        program(), replica.arena, leaves_for(device), replica.streams.default_generator(),
+        program(device), replica.arena, leaves_for(device), replica.streams.default_generator(),
         [&replica](const at::Generator& users) { return replica.streams.of(users); });
   });
-  std::vector<Executor*> devices;
-  for (const auto& executor : executors_) devices.push_back(executor.get());
-  exchange_ = std::make_unique<GradientExchange>(program(), devices, channels, options);
+  StepGradients::Devices devices;
+  for (int device = 0; device < replicas.size(); ++device) {
+    devices.places.push_back(place(device));
+    devices.executors.push_back(executors_[static_cast<size_t>(device)].get());
+  }
+  for (size_t stage = 0; stage < exchanges_.size(); ++stage) {
+    std::vector<Executor*> here;
+    for (int device : devices_of_stage(stage)) {
+      here.push_back(executors_[static_cast<size_t>(device)].get());
+    }
+    if (!here.empty()) {
+      exchanges_[stage] = std::make_unique<GradientExchange>(
+          plan().programs[stage], std::move(here), ways.channels(static_cast<int>(stage)), options);
+    }
+    devices.exchanges.push_back(exchanges_[stage].get());
+  }
+  gradients_ = std::make_unique<StepGradients>(compiled_, std::move(devices));
+  if (!placement().is_pipeline()) return;
+  mail_ = std::make_unique<StageMail>(plan(), ways.placement(), cluster, ways.mailbox(),
+                                      ways.between_devices());
+}
+
+std::vector<int> ReadyStep::devices_of_stage(size_t stage) const {
+  std::vector<int> devices;
+  for (int device = 0; device < replicas_.size(); ++device) {
+    if (static_cast<size_t>(place(device).stage) == stage) devices.push_back(device);
+  }
+  return devices;
+}
+
+void ReadyStep::find_outputs() {
+  for (size_t stage = 0; stage < plan().programs.size(); ++stage) {
+    for (const auto& outputs : plan().programs[stage].outputs) {
+      if (outputs.loss != kNoSlot) loss_stage_ = static_cast<int>(stage);
+      for (const auto& metric : outputs.metrics) {
+        metric_stages_[metric.name] = static_cast<int>(stage);
+      }
+    }
+  }
+}
+
+// Stages run at the same time: what one of them writes no other one may touch.
+void ReadyStep::check_state() const {
+  const auto touches = [](const Program& program, int leaf) {
+    const auto is_leaf = [&](SlotId id) {
+      const Slot& slot = program.slots[static_cast<size_t>(id)];
+      return slot.where == Slot::Where::kLeaf && slot.index == leaf;
+    };
+    bool any = false;
+    for (const auto& segment : program.segments) {
+      for (const auto& call : segment.calls) {
+        for_each_operand(call, [&](SlotId id) { any |= is_leaf(id); });
+      }
+    }
+    return any;
+  };
+  const auto& programs = plan().programs;
+  for (size_t writer = 0; writer < programs.size(); ++writer) {
+    for (int index : programs[writer].written_leaves) {
+      for (size_t other = 0; other < programs.size(); ++other) {
+        EPL_CHECK(other == writer || !touches(programs[other], index),
+                  concat("stage ", writer, " of the pipeline writes `",
+                         compiled_.graph.leaves[static_cast<size_t>(index)].name, "`, and stage ",
+                         other, " uses it as well"),
+                  placement().asked_by, "the module that owns it in one scope only");
+      }
+    }
+  }
+}
+
+const at::Tensor& ReadyStep::leaf(size_t stage, int index) const {
+  return compiled_.graph_of(stage).leaves[static_cast<size_t>(index)].tensor;
 }
 
 std::vector<at::Tensor> ReadyStep::leaves_for(int device) {
+  const auto stage = static_cast<size_t>(place(device).stage);
   std::vector<at::Tensor> tensors;
-  for (const auto& leaf : compiled_.graph.leaves) tensors.push_back(leaf.tensor);
-  if (device == 0) return tensors;
-  for (int index : program().written_leaves) {
+  for (const auto& leaf : compiled_.graph_of(stage).leaves) tensors.push_back(leaf.tensor);
+  if (device == devices_of_stage(stage)[0]) return tensors;
+  for (int index : program(device).written_leaves) {
     at::Tensor& tensor = tensors[static_cast<size_t>(index)];
     tensor = tensor.detach().clone();
     own_state_[static_cast<size_t>(device)].push_back(tensor);
@@ -47,9 +141,9 @@ bool ReadyStep::out_of_date() const {
 bool ReadyStep::rebind_if_moved() {
   bool moved = false;
   for (int device = 0; device < replicas_.size(); ++device) {
-    if (replicas_[device].arena.bytes() >= program().arena_bytes) continue;
+    if (replicas_[device].arena.bytes() >= program(device).arena_bytes) continue;
     // It was lost where a larger plan found no room.
-    replicas_.team.run([&](int each) { replicas_[each].arena.ensure(program().arena_bytes); });
+    replicas_.team.run([&](int each) { replicas_[each].arena.ensure(program(each).arena_bytes); });
   }
   for (auto& executor : executors_) moved |= executor->rebind_if_moved();
   return moved;
@@ -66,145 +160,163 @@ bool ReadyStep::leaves_are_as_recorded() const {
   });
 }
 
-void ReadyStep::run(int device, const std::vector<Batch>& micro_batches, double seed,
+void ReadyStep::begin(int64_t step) {
+  for (auto& exchange : exchanges_) {
+    if (exchange != nullptr) exchange->begin(step);
+  }
+  if (mail_ != nullptr) mail_->begin();
+}
+
+void ReadyStep::finish() {
+  if (mail_ != nullptr) mail_->finish();
+}
+
+void ReadyStep::start_reductions() {
+  if (plan().reduces_early) return;
+  for (auto& exchange : exchanges_) {
+    if (exchange != nullptr) exchange->start_all();
+  }
+}
+
+void ReadyStep::wait_for_reductions() {
+  for (auto& exchange : exchanges_) {
+    if (exchange != nullptr) exchange->wait();
+  }
+}
+
+void ReadyStep::run(int device, const std::vector<Batch>* micro_batches, double seed,
                     DeviceRun& result) {
   const c10::AutoGradMode no_grad(false);
-  Executor& executor = *executors_[static_cast<size_t>(device)];
-  for (const auto& instruction : program().instructions) {
+  executors_[static_cast<size_t>(device)]->set_seed(seed);
+  for (const auto& instruction : program(device).instructions) {
     if (replicas_.team.cancelled()) throw Cancelled();
-    if (instruction.kind == Instruction::Kind::kReduce) {
-      if (plan().reduces_early) exchange_->ready(instruction);
-      continue;
-    }
     if (instruction.kind == Instruction::Kind::kUpdate) return;
-    result.micro_batch = instruction.micro_batch;
-    if (instruction.kind == Instruction::Kind::kLoad) {
-      executor.load(micro_batches[static_cast<size_t>(instruction.micro_batch)], seed);
-      continue;
-    }
-    executor.run(instruction.segment, instruction.first_call, instruction.end_call);
-    const auto segment = static_cast<size_t>(instruction.segment);
-    if (instruction.end_call < static_cast<int>(program().segments[segment].calls.size())) continue;
-    const SegmentOutputs& outputs = program().outputs[segment];
+    run_instruction(device, instruction, micro_batches, result);
+  }
+}
+
+void ReadyStep::run_instruction(int device, const Instruction& instruction,
+                                const std::vector<Batch>* micro_batches, DeviceRun& result) {
+  Executor& executor = *executors_[static_cast<size_t>(device)];
+  switch (instruction.kind) {
+    case Instruction::Kind::kLoad:
+      result.micro_batch = instruction.micro_batch;
+      executor.load((*micro_batches)[static_cast<size_t>(instruction.micro_batch)],
+                    instruction.slots);
+      break;
+    case Instruction::Kind::kReceive:
+      receive(device, instruction, result);
+      break;
+    case Instruction::Kind::kRun:
+      run_calls(device, instruction, result);
+      break;
+    case Instruction::Kind::kSend:
+      mail_->send(replicas_.first + device, executor, instruction);
+      break;
+    case Instruction::Kind::kReduce:
+      if (plan().reduces_early) {
+        exchanges_[static_cast<size_t>(place(device).stage)]->ready(instruction);
+      }
+      break;
+    case Instruction::Kind::kUpdate:
+      break;
+  }
+}
+
+void ReadyStep::receive(int device, const Instruction& instruction, DeviceRun& result) {
+  result.micro_batch = instruction.micro_batch;
+  const auto asked = Clock::now();
+  const auto sent = mail_->receive(replicas_.first + device,
+                                   *executors_[static_cast<size_t>(device)], instruction, [&] {
+                                     if (replicas_.team.cancelled()) throw Cancelled();
+                                   });
+  Span span;
+  span.kind = Span::Kind::kCommunication;
+  span.micro_batch = instruction.micro_batch;
+  span.begin = seconds(std::max(asked, sent) - result.begin);
+  span.end = seconds(Clock::now() - result.begin);
+  result.spans.push_back(span);
+}
+
+void ReadyStep::run_calls(int device, const Instruction& instruction, DeviceRun& result) {
+  Executor& executor = *executors_[static_cast<size_t>(device)];
+  const auto index = static_cast<size_t>(instruction.segment);
+  const Segment& segment = program(device).segments[index];
+  result.micro_batch = instruction.micro_batch;
+  Span span;
+  span.kind = span_kind(segment.kind);
+  span.chunk = segment.chunk;
+  span.micro_batch = instruction.micro_batch;
+  span.begin = seconds(Clock::now() - result.begin);
+  executor.run(instruction.segment, instruction.first_call, instruction.end_call);
+  span.end = seconds(Clock::now() - result.begin);
+  result.spans.push_back(span);
+  if (instruction.end_call < static_cast<int>(segment.calls.size())) return;
+  read_outputs(executor, program(device).outputs[index], result);
+}
+
+void ReadyStep::read_outputs(const Executor& executor, const SegmentOutputs& outputs,
+                             DeviceRun& result) {
+  if (outputs.loss != kNoSlot) {
     result.losses.push_back(executor.tensor(outputs.loss).item<double>());
-    for (const auto& metric : outputs.metrics) {
-      DeviceRun::Metric& merged = result.metrics[metric.name];
-      merged.collection = metric.collection;
-      merged.parts.push_back(executor.tensor(metric.slot).clone());
-    }
+  }
+  for (const auto& metric : outputs.metrics) {
+    DeviceRun::Metric& merged = result.metrics[metric.name];
+    merged.collection = metric.collection;
+    merged.parts.push_back(executor.tensor(metric.slot).clone());
   }
 }
 
 void ReadyStep::hand_out_state() {
   const c10::AutoGradMode no_grad(false);
-  const auto& written = program().written_leaves;
-  for (size_t i = 0; i < written.size(); ++i) {
-    const at::Tensor users =
-        compiled_.graph.leaves[static_cast<size_t>(written[i])].tensor.detach();
-    for (size_t device = 1; device < own_state_.size(); ++device) {
-      own_state_[device][i].copy_(users);
+  for (size_t device = 0; device < own_state_.size(); ++device) {
+    const auto stage = static_cast<size_t>(place(static_cast<int>(device)).stage);
+    const auto& written = plan().programs[stage].written_leaves;
+    for (size_t i = 0; i < own_state_[device].size(); ++i) {
+      own_state_[device][i].copy_(leaf(stage, written[i]).detach());
     }
   }
 }
 
+// Workers without a device of the stage add nothing, and get the mean as well.
 void ReadyStep::average_state(Communicator* workers) {
   const c10::AutoGradMode no_grad(false);
-  const int devices = plan().replicas * program().devices;
-  if (devices == 1) return;
+  const bool pipeline = placement().is_pipeline();
   std::map<at::ScalarType, std::vector<at::Tensor>> travelling;
-  std::vector<std::pair<at::Tensor, at::Tensor>> sums;
-  const auto& written = program().written_leaves;
-  for (size_t i = 0; i < written.size(); ++i) {
-    const at::Tensor users =
-        compiled_.graph.leaves[static_cast<size_t>(written[i])].tensor.detach();
-    if (!users.is_floating_point()) continue;
-    at::Tensor sum = users.contiguous().clone();
-    for (size_t device = 1; device < own_state_.size(); ++device) sum.add_(own_state_[device][i]);
-    travelling[sum.scalar_type()].push_back(sum);
-    sums.emplace_back(users, sum);
+  struct Mean {
+    at::Tensor users;
+    at::Tensor sum;
+    int devices;
+  };
+  std::vector<Mean> means;
+  for (size_t stage = 0; stage < plan().programs.size(); ++stage) {
+    const Program& program = plan().programs[stage];
+    const std::vector<int> here = devices_of_stage(stage);
+    const int devices = plan().replicas * program.devices;
+    for (size_t i = 0; i < program.written_leaves.size(); ++i) {
+      const at::Tensor users = leaf(stage, program.written_leaves[i]).detach();
+      const bool averages = users.is_floating_point() && devices > 1;
+      const bool travels = pipeline && workers != nullptr;
+      if (!averages && !travels) continue;
+      // What is not averaged comes from the first device of the stage.
+      const bool first = !here.empty() && replicas_.first + here[0] ==
+                                              placement().device({0, static_cast<int>(stage), 0});
+      const bool adds = averages ? !here.empty() : first;
+      at::Tensor sum =
+          adds ? users.contiguous().clone() : at::zeros_like(users, at::MemoryFormat::Contiguous);
+      for (size_t each = 1; each < here.size() && averages; ++each) {
+        sum.add_(own_state_[static_cast<size_t>(here[each])][i]);
+      }
+      travelling[sum.scalar_type()].push_back(sum);
+      means.push_back({users, sum, averages ? devices : 1});
+    }
   }
   if (workers != nullptr) {
     for (const auto& [type, tensors] : travelling) workers->all_reduce(tensors, ReduceOp::kSum);
   }
-  for (auto& [users, sum] : sums) users.copy_(sum.div_(devices));
-}
-
-std::vector<at::Tensor> ReadyStep::gradients_of(int device) const {
-  std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < program().gradients.size(); ++i) gradients.push_back(gradient(device, i));
-  return gradients;
-}
-
-const at::Tensor& ReadyStep::parameter_of(size_t gradient) const {
-  const int leaf = program().gradients[gradient].leaf;
-  return compiled_.graph.leaves[static_cast<size_t>(leaf)].tensor;
-}
-
-void ReadyStep::bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient) {
-  updates_.clear();
-  for (const auto& instruction : program().instructions) {
-    if (instruction.kind != Instruction::Kind::kUpdate) continue;
-    std::map<size_t, Part> parts;
-    for (int index : instruction.gradients) {
-      const auto at = static_cast<size_t>(index);
-      ParameterGradient bound{parameter_of(at), gradient(0, at), {}};
-      for (int device = 1; device < replicas_.size(); ++device) {
-        bound.addends.push_back(gradient(device, at));
-      }
-      for (size_t optimizer : model.optimizers_of(bound.parameter)) {
-        parts[optimizer].optimizer = optimizer;
-        parts[optimizer].gradients.push_back(bound);
-        parts[optimizer].summed.push_back({bound.parameter, bound.gradient, {}});
-        parts[optimizer].indices.push_back(index);
-      }
-    }
-    auto& list = updates_.emplace_back();
-    for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
+  for (auto& [users, sum, devices] : means) {
+    users.copy_(devices == 1 ? sum : sum.div_(devices));
   }
-  bind_coasting(model, had_gradient);
-}
-
-void ReadyStep::refresh_late_gradients() {
-  for (auto& list : updates_) {
-    for (auto& part : list) {
-      for (size_t i = 0; i < part.indices.size(); ++i) {
-        const auto index = static_cast<size_t>(part.indices[i]);
-        const Slot& slot = program().slots[static_cast<size_t>(program().gradients[index].slot)];
-        if (slot.where != Slot::Where::kMadeByOperator) continue;
-        const bool sparse = slot.type.layout != c10::kStrided;
-        const bool elsewhere = sparse && plan().replicas * program().devices > 1;
-        ParameterGradient& whole = part.summed[i];
-        whole.gradient = elsewhere ? exchange_->sparse(part.indices[i]) : gradient(0, index);
-        part.gradients[i] = whole;
-        for (int device = 1; device < replicas_.size() && !sparse; ++device) {
-          part.gradients[i].addends.push_back(gradient(device, index));
-        }
-      }
-    }
-  }
-}
-
-// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
-// with them: a layer that is frozen in mid-training coasts on its momentum.
-void ReadyStep::bind_coasting(Model& model, std::set<c10::TensorImpl*>& had_gradient) {
-  std::set<c10::TensorImpl*> has_gradient;
-  for (size_t i = 0; i < program().gradients.size(); ++i) {
-    has_gradient.insert(parameter_of(i).unsafeGetTensorImpl());
-  }
-  std::map<size_t, Part> parts;
-  for (const auto& [name, parameter] : model.parameters()) {
-    c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
-    if (has_gradient.count(impl) != 0 || had_gradient.count(impl) == 0) continue;
-    for (size_t optimizer : model.optimizers_of(parameter)) {
-      parts[optimizer].optimizer = optimizer;
-      parts[optimizer].gradients.push_back({parameter, at::zeros_like(parameter.detach()), {}});
-      parts[optimizer].summed.push_back(parts[optimizer].gradients.back());
-    }
-  }
-  had_gradient.insert(has_gradient.begin(), has_gradient.end());
-  if (parts.empty()) return;
-  auto& list = updates_.emplace_back();
-  for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
 }
 
 }  // namespace epl

@@ -2,9 +2,10 @@
 // worker.
 #pragma once
 
+#include <epl/timeline.h>
+
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,11 @@
 #include "capture/two_sizes.h"
 #include "driver/compile.h"
 #include "driver/local_replicas.h"
-#include "driver/model.h"
+#include "driver/stage_ways.h"
+#include "driver/step_gradients.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
+#include "runtime/stage_mail.h"
 
 namespace epl {
 
@@ -25,22 +28,34 @@ struct DeviceRun {
     std::vector<at::Tensor> parts;
   };
 
-  std::vector<double> losses;
+  std::vector<double> losses;  // none on devices whose stage does not compute it
   std::map<std::string, Metric> metrics;
-  int micro_batch = 0;  // where it is, or where it stopped
+  int micro_batch = 0;      // where it is, or where it stopped
+  std::vector<Span> spans;  // times since `begin`
+  std::chrono::steady_clock::time_point begin;
 };
 
 class ReadyStep {
  public:
   ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture, TwoSizes sizes,
-            const std::vector<Channel>& channels, ExchangeOptions options);
+            StageWays& ways, const Cluster& cluster, ExchangeOptions options);
 
   const Plan& plan() const { return compiled_.plan; }
-  const Program& program() const { return plan().programs[0]; }
   const CompiledStep& compiled() const { return compiled_; }
-  GradientExchange& exchange() { return *exchange_; }
+  const Placement& placement() const { return ways_.placement(); }
+  const StageWays& ways() const { return ways_; }
+  StepGradients& gradients() { return *gradients_; }
   double recorded_loss() const { return recorded_loss_; }
   const TwoSizes& sizes() const { return sizes_; }  // empty where micro batches are not cut
+
+  // Of a device of this worker.
+  Place place(int device) const { return placement().place(replicas_.first + device); }
+  const Program& program(int device) const {
+    return plan().programs[static_cast<size_t>(place(device).stage)];
+  }
+  // The stage that computes the loss, or a metric.
+  int loss_stage() const { return loss_stage_; }
+  int metric_stage(const std::string& name) const { return metric_stages_.at(name); }
 
   // A variable that the step function reads holds another tensor than when it was recorded.
   bool out_of_date() const;
@@ -51,32 +66,22 @@ class ReadyStep {
   // or where a parameter was replaced by one of another shape.
   bool leaves_are_as_recorded() const;
 
-  // On the thread of `device`: its program up to the update.
-  void run(int device, const std::vector<Batch>& micro_batches, double seed, DeviceRun& result);
+  // Before and after all devices have run.
+  void begin(int64_t step);
+  void finish();
+  // On the thread of `device`: its program up to the update. `micro_batches`: null where its stage
+  // does not read the batch.
+  void run(int device, const std::vector<Batch>* micro_batches, double seed, DeviceRun& result);
 
-  // State that the step writes (running statistics) is the user's own on device 0 and a copy on the
-  // others: handed out before the run; afterwards floating-point state is the mean of all.
+  // Groups of gradients that set out only after the run do so now.
+  void start_reductions();
+  void wait_for_reductions();
+
+  // State that the step writes (running statistics) is the user's own on the first device of its
+  // stage and a copy on the others: handed out before the run; afterwards floating-point state is
+  // the mean of all.
   void hand_out_state();
   void average_state(Communicator* workers);
-
-  const at::Tensor& gradient(int device, size_t index) const {
-    return executors_[static_cast<size_t>(device)]->tensor(program().gradients[index].slot);
-  }
-  std::vector<at::Tensor> gradients_of(int device) const;
-  const at::Tensor& parameter_of(size_t gradient) const;
-
-  // For each update instruction: the optimizers and their parts of the gradients.
-  struct Part {
-    size_t optimizer;
-    std::vector<ParameterGradient> gradients;  // with what all devices of this worker have
-    std::vector<ParameterGradient> summed;     // where those of device 0 hold the sum
-    std::vector<int> indices;                  // of Program::gradients
-  };
-  // `had_gradient`: parameters that some step gave one. Where this step gives none they get zeros.
-  void bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient);
-  std::vector<std::vector<Part>>& updates() { return updates_; }
-  // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
-  void refresh_late_gradients();
 
   bool replayed = false;  // and compared with the recorded loss
   int sample = 0;         // the micro batch of this worker that was recorded
@@ -84,18 +89,30 @@ class ReadyStep {
 
  private:
   std::vector<at::Tensor> leaves_for(int device);
-  void bind_coasting(Model& model, std::set<c10::TensorImpl*>& had_gradient);
+  const at::Tensor& leaf(size_t stage, int index) const;
+  void find_outputs();
+  void check_state() const;
+  void run_instruction(int device, const Instruction& instruction,
+                       const std::vector<Batch>* micro_batches, DeviceRun& result);
+  void run_calls(int device, const Instruction& instruction, DeviceRun& result);
+  void read_outputs(const Executor& executor, const SegmentOutputs& outputs, DeviceRun& result);
+  void receive(int device, const Instruction& instruction, DeviceRun& result);
+  std::vector<int> devices_of_stage(size_t stage) const;
 
   CompiledStep compiled_;
   LocalReplicas& replicas_;
-  // Devices other than 0: a copy of each leaf in Program::written_leaves.
+  StageWays& ways_;
+  int loss_stage_ = 0;
+  std::map<std::string, int> metric_stages_;
+  // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::unique_ptr<GradientExchange> exchange_;
+  std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
+  std::unique_ptr<StageMail> mail_;                           // null where there is one stage
+  std::unique_ptr<StepGradients> gradients_;
   const double recorded_loss_;
   const TwoSizes sizes_;
   const std::vector<WeakTensor> closed_over_;
-  std::vector<std::vector<Part>> updates_;
 };
 
 }  // namespace epl

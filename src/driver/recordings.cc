@@ -1,6 +1,8 @@
 #include "driver/recordings.h"
 
+#include <algorithm>
 #include <iostream>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -21,6 +23,25 @@ ExchangeOptions exchange_options(const Config& config) {
   return options;
 }
 
+// So few rows of a device of the first stage that any stage's device has a multiple of them.
+Batch first_rows(const Batch& batch, int devices, int all, const Placement& placement) {
+  if (devices == all) return batch;
+  Batch result;
+  for (const auto& tensor : batch) {
+    if (tensor.dim() == 0) {
+      result.push_back(tensor);
+      continue;
+    }
+    const int64_t rows = tensor.size(0) * devices;
+    EPL_CHECK(rows % all == 0,
+              concat("a micro batch of ", rows, " rows cannot be cut over stages of ",
+                     join(placement.stage_devices, ", "), " devices"),
+              placement.asked_by, concat("a multiple of ", all, " rows a micro batch"));
+    result.push_back(tensor.narrow(0, 0, rows / all));
+  }
+  return result;
+}
+
 }  // namespace
 
 Recordings::Key Recordings::key_of(const Batch& batch) const {
@@ -34,51 +55,86 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
   return key;
 }
 
-Capture Recordings::record(const Batch& batch) {
+Capture Recordings::capture(const Batch& batch) {
   const Batch inputs = own_copies(batch);
-  const Config& config = subject_.config;
-  Capture capture =
-      capture_step({subject_.function, inputs, subject_.model.parameters(), subject_.model.state(),
-                    config.get<std::string>("debug.kept_tensor") == "ignore"});
-  Replication found =
-      find_replication(capture.graph.taskgraphs, subject_.job.cluster(), subject_.config);
-  EPL_CHECK(!replication_ || replication_->slices == found.slices,
-            concat("the strategies ask for replicas of ", found.slices,
-                   " devices, in an earlier step of ", replication_->slices),
+  return capture_step({subject_.function, inputs, subject_.model.parameters(),
+                       subject_.model.state(),
+                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore"});
+}
+
+Capture Recordings::record(const Batch& batch) {
+  Capture captured = capture(batch);
+  Placement found =
+      find_placement(captured.graph.taskgraphs, subject_.job.cluster(), subject_.config);
+  EPL_CHECK(!placement_ || *placement_ == found,
+            concat("the strategies ask for replicas of ", join(found.stage_devices, " + "),
+                   " devices, in an earlier step of ",
+                   placement_ ? join(placement_->stage_devices, " + ") : ""),
             found.asked_by, "the same strategies in every step");
-  replication_ = std::move(found);
-  return capture;
+  placement_ = std::move(found);
+  return captured;
 }
 
-const Replication& Recordings::replication(const Batch& batch) {
-  if (!replication_ && subject_.job.cluster().total_gpu_num == 1) {
-    replication_.emplace();
-  } else if (!replication_) {
-    find(batch, 0, 0);
+const Placement& Recordings::placement(const Batch& batch) {
+  if (placement_) return *placement_;
+  if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
+  subject_.job.watch().doing(0, "record");
+  Capture captured = record(batch);
+  probe_ = Probe{key_of(batch), std::move(captured)};
+  return *placement_;
+}
+
+// A step as stages with different numbers of devices see it.
+struct Recordings::AllSizes {
+  Capture own;                    // with the rows of a device of the first stage
+  std::map<int, Capture> others;  // with those of stages with so many devices
+  TwoSizes sizes;
+};
+
+// Each stage sees the rows of a micro batch over its number of devices. Recordings repeat the same
+// rows, as few as the smallest needs.
+Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
+  AllSizes result;
+  const bool probed = probe_ && probe_->key == key_of(batch);
+  result.own = probed ? std::move(probe_->capture) : record(batch);
+  probe_.reset();
+  const Placement placement = *placement_;
+  int all = 1;
+  for (int devices : placement.stage_devices) all = std::lcm(all, devices);
+  if (all == 1) return result;
+  const int first = placement.stage_devices[0];
+  const int most =
+      *std::max_element(placement.stage_devices.begin(), placement.stage_devices.end());
+  const Batch unit = first_rows(batch, first, all, placement);
+  Capture small = record(repeat_rows(unit, all / most));
+  Capture large = record(repeat_rows(unit, all));
+  result.sizes = compare_sizes(small, large, most, placement.asked_by);
+  for (int devices : placement.stage_devices) {
+    if (devices == first || result.others.count(devices) != 0) continue;
+    result.others.emplace(devices, record(repeat_rows(unit, all / devices)));
   }
-  return *replication_;
-}
-
-TwoSizes Recordings::sizes_of(const Capture& capture, const Batch& batch) {
-  const int times = replication_->slices;
-  return compare_sizes(capture, record(repeat_rows(batch, times)), times, replication_->asked_by);
+  return result;
 }
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
-  Capture capture = record(batch);
+  AllSizes recorded = record_all_sizes(batch);
   CompileOptions options;
   options.device = subject_.model.device();
-  options.replicas = replication_->replicas;
-  options.slices = replication_->slices;
+  options.placement = *placement_;
   options.clips_locally =
       subject_.clips && !subject_.config.get<bool>("communication.clip_after_allreduce");
-  TwoSizes sizes;
-  if (replication_->slices > 1) sizes = sizes_of(capture, batch);
-  CompiledStep compiled = compile(std::move(capture.graph), subject_.config, options);
+  std::map<int, Graph> others;
+  for (auto& [devices, each] : recorded.others) others.emplace(devices, std::move(each.graph));
+  CompiledStep compiled =
+      compile(std::move(recorded.own.graph), subject_.config, options, std::move(others));
   LocalReplicas& replicas = subject_.replicas;
   replicas.team.memory(0).trim();  // what the recorded run needed does not stay
-  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, std::move(sizes),
-                                     subject_.job.channels(), exchange_options(subject_.config));
+  if (ways_ == nullptr) {
+    ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
+  }
+  return std::make_unique<ReadyStep>(std::move(compiled), replicas, recorded.own,
+                                     std::move(recorded.sizes), *ways_, subject_.job.cluster(),
+                                     exchange_options(subject_.config));
 }
 
 ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
@@ -103,7 +159,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     return find(batch, sample, step);
   }
   // Which parameters coast may have changed.
-  if (changed || moved) last_->bind_updates(subject_.model, had_gradient_);
+  if (changed || moved) last_->gradients().bind_updates(subject_.model, had_gradient_);
   last_->last_used = step;
   return *last_;
 }

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "driver/job.h"
+#include "driver/placement.h"
 #include "driver/ready_step.h"
-#include "driver/replication.h"
 
 namespace epl {
 
@@ -38,9 +38,9 @@ class Recordings {
   ReadyStep* last() const { return last_; }
   void forget(const ReadyStep& step);
 
-  // What the strategies of the step ask for; recorded with this batch where nothing was recorded
-  // yet.
-  const Replication& replication(const Batch& batch);
+  // Where the strategies of the step put its parts; recorded with this batch where nothing was
+  // recorded yet.
+  const Placement& placement(const Batch& batch);
 
   // Recording again is right but slow, so whoever does it in many steps hears of it.
   void warn_of_recording_again(const std::string& why);
@@ -51,14 +51,22 @@ class Recordings {
 
   Key key_of(const Batch& batch) const;
   Capture record(const Batch& batch);
-  TwoSizes sizes_of(const Capture& capture, const Batch& batch);
+  Capture capture(const Batch& batch);
+  struct AllSizes;
+  AllSizes record_all_sizes(const Batch& batch);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void forget_all();
   void forget_out_of_date();
   void drop_least_used();
 
   const Subject subject_;
-  std::optional<Replication> replication_;
+  std::optional<Placement> placement_;
+  std::unique_ptr<StageWays> ways_;
+  struct Probe {  // recorded to know the strategies; spent by the first step of its shape
+    Key key;
+    Capture capture;
+  };
+  std::optional<Probe> probe_;
   std::set<c10::TensorImpl*> had_gradient_;  // parameters that some step gave a gradient
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;
   Key last_key_;

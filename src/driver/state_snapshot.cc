@@ -26,9 +26,11 @@ std::vector<at::Generator> generators_of(const Graph& graph) {
 }  // namespace
 
 StateSnapshot::StateSnapshot(const CompiledStep& step) {
-  for (int index : step.plan.programs[0].written_leaves) {
-    const at::Tensor tensor = step.graph.leaves[static_cast<size_t>(index)].tensor.detach();
-    contents_.emplace_back(tensor, tensor.clone());
+  for (const auto& program : step.plan.programs) {
+    for (int index : program.written_leaves) {
+      const at::Tensor tensor = step.graph.leaves[static_cast<size_t>(index)].tensor.detach();
+      contents_.emplace_back(tensor, tensor.clone());
+    }
   }
   for (const at::Generator& generator : generators_of(step.graph)) {
     generators_.emplace_back(generator, generator.get_state());

@@ -15,6 +15,7 @@
 #include "driver/micro_batches.h"
 #include "driver/model.h"
 #include "driver/recordings.h"
+#include "driver/stage_parameters.h"
 #include "driver/state_snapshot.h"
 #include "driver/verify_step.h"
 #include "ir/text.h"
@@ -69,23 +70,23 @@ struct Trainer::Impl {
   bool check_finite(const StepResult& result) const;
   void reduce_and_update(ReadyStep& ready, StepResult& result);
   double clip_locally(ReadyStep& ready);
-  void sum_on_first_device(ReadyStep& ready);
-  std::vector<at::Tensor> reduced_gradients(ReadyStep& ready) const;
+  double clip_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
+  void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  int reader_of(const ReadyStep& ready, int device) const;
   void apply(Update& update, const std::vector<ParameterGradient>& gradients);
-  PlainStep run_plainly(const DeviceBatches& batches);
+  std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
-  double mean_over_workers(double value);
+  double sum_over_workers(double value);
 
   int devices() const { return job->cluster().total_gpu_num; }
   bool takes_mean() const {
     return config.get<std::string>("communication.gradients_reduce_method") == "mean";
   }
-  // The gradient of the loss of one micro batch on one device.
-  double seed(const ReadyStep& ready) const {
+  // The gradient of the loss of one micro batch on one device of a stage with so many.
+  double seed(const ReadyStep& ready, int slices) const {
     const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
-    const double of_slice =
-        ready.sizes().loss == SliceMerge::kMean ? 1.0 / ready.program().devices : 1.0;
+    const double of_slice = ready.sizes().loss == SliceMerge::kMean ? 1.0 / slices : 1.0;
     return takes_mean() ? of_slice / (parts * ready.plan().replicas) : of_slice;
   }
   // What a replica's own gradient is of the one that it hands in: its share of the mean.
@@ -106,6 +107,8 @@ struct Trainer::Impl {
   bool met = false;  // the other workers have the same model and plan
   LocalReplicas replicas;
   Recordings recordings;
+  Timeline timeline;  // of the last step
+  std::chrono::steady_clock::time_point begun;
 };
 
 // The other workers learn of a step that fails here, so that they do not wait for it.
@@ -130,14 +133,38 @@ void Trainer::Impl::meet_other_workers() {
   broadcast_model(*job, model);
 }
 
+// The rows of a worker are those of the first-stage devices that it has. One that has none takes a
+// batch of the shape that those get which it works with, to record by.
 Shares Trainer::Impl::shares(const Batch& sample) {
-  const Replication& replication = recordings.replication(sample);
+  const Placement& placement = recordings.placement(sample);
+  const Cluster& cluster = job->cluster();
+  std::vector<int> readers = placement.devices_of(0, cluster.worker_index, cluster);
+  if (readers.empty()) {
+    const int replica = placement.place(cluster.first_device()).replica;
+    const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
+    readers = placement.devices_of(0, worker, cluster);
+  }
   Shares shares;
-  shares.slices = replication.slices_here(job->cluster());
-  shares.replicas = replicas.size() / shares.slices;
+  shares.slices = std::min(placement.stage_devices[0], static_cast<int>(readers.size()));
+  shares.replicas = static_cast<int>(readers.size()) / shares.slices;
   shares.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  shares.asked_by = replication.asked_by;
+  shares.asked_by = placement.asked_by;
   return shares;
+}
+
+// Which of the worker's batches a device works on: that of its replica. -1 where another worker
+// reads it.
+int Trainer::Impl::reader_of(const ReadyStep& ready, int device) const {
+  const Place place = ready.place(device);
+  int reader = 0;
+  for (int each = 0; each < replicas.size(); ++each) {
+    const Place other = ready.place(each);
+    if (other.stage != 0) continue;
+    const bool same_slice = place.stage != 0 || other.slice == place.slice;
+    if (other.replica == place.replica && same_slice) return reader;
+    ++reader;
+  }
+  return -1;
 }
 
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
@@ -152,10 +179,14 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {
+      EPL_CHECK(!ready.placement().is_pipeline() || job->workers() == nullptr,
+                "the step reads values back into C++, which a pipeline over several workers cannot "
+                "follow: they would have to record again together",
+                ready.placement().asked_by, "a step without item(), or all stages on one worker");
       before.emplace(ready.compiled());
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
     }
-    std::vector<DeviceRun> runs(batches.size());
+    std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
     try {
       run_once(ready, batches, runs);
       return runs;
@@ -170,7 +201,8 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
                 "micro batches that do not differ in this, or a step that does not read it back");
       first_failure = failed.what();
       const int where = job->team().failed_device();
-      sample = where * per_device + runs[static_cast<size_t>(where)].micro_batch;
+      sample = std::max(0, reader_of(ready, where)) * per_device +
+               runs[static_cast<size_t>(where)].micro_batch;
       recordings.warn_of_recording_again(failed.what());
     }
   }
@@ -184,14 +216,20 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   }
   ready.hand_out_state();
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
-  ready.exchange().begin(steps);
+  ready.begin(steps);
   job->watch().doing(steps, "compute");
-  const double seed_of_device = seed(ready);
+  const auto loss_stage = static_cast<size_t>(ready.loss_stage());
+  const double seed_of_device = seed(ready, ready.placement().stage_devices[loss_stage]);
+  begun = std::chrono::steady_clock::now();
+  for (auto& run : runs) run.begin = begun;
   try {
     job->team().run([&](int device) {
-      const auto at = static_cast<size_t>(device);
-      ready.run(device, batches[at], seed_of_device, runs[at]);
+      const bool reads = ready.place(device).stage == 0;
+      const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
+      ready.run(device, reads ? &batches[reader] : nullptr, seed_of_device,
+                runs[static_cast<size_t>(device)]);
     });
+    ready.finish();
   } catch (const GuardFailed&) {
     throw;
   } catch (const Error&) {
@@ -210,11 +248,22 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
 // the first draw their own.
 void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs) {
   ready.replayed = true;
-  const auto per_device = static_cast<int>(runs[0].losses.size());
-  const int device = ready.sample / per_device;
-  if (replicas.first + device != 0 && draws_random_numbers(ready.compiled().graph)) return;
-  const double loss =
-      runs[static_cast<size_t>(device)].losses[static_cast<size_t>(ready.sample % per_device)];
+  const int per_device = ready.plan().micro_batches;
+  const int reader = ready.sample / per_device;
+  const DeviceRun* found = nullptr;
+  bool random = draws_random_numbers(ready.compiled().graph);
+  for (int device = 0; device < replicas.size(); ++device) {
+    const bool same_rows =
+        ready.placement().stage_devices[static_cast<size_t>(ready.loss_stage())] ==
+        ready.placement().stage_devices[0];
+    const bool computes = ready.place(device).stage == ready.loss_stage() && same_rows;
+    if (!computes || reader_of(ready, device) != reader) continue;
+    found = &runs[static_cast<size_t>(device)];
+    random &= replicas.first + device != 0;
+    break;
+  }
+  if (found == nullptr || random) return;
+  const double loss = found->losses[static_cast<size_t>(ready.sample % per_device)];
   const double recorded = ready.recorded_loss();
   const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
                      (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
@@ -238,84 +287,73 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
       "or \"ignore\"");
 }
 
-// Every replica clips its own gradients. Where it has several slices their sum counts: the first
-// one gets it, the others zeros.
+// Every replica clips its own gradients, those of all its stages and slices together.
 double Trainer::Impl::clip_locally(ReadyStep& ready) {
-  const int slices = ready.program().devices;
-  EPL_CHECK(replicas.size() % slices == 0,
-            concat("cannot clip the gradients of a replica of ", slices,
-                   " devices before they are reduced: worker ", job->cluster().worker_index,
-                   " has ", replicas.size(), " of them"),
-            "TrainerOptions", "communication.clip_after_allreduce = true");
-  std::vector<double> norms(static_cast<size_t>(replicas.size()));
+  const Placement& placement = ready.placement();
+  std::map<int, int> devices_here;  // by replica
+  for (int device = 0; device < replicas.size(); ++device) {
+    ++devices_here[ready.place(device).replica];
+  }
+  for (const auto& [replica, devices] : devices_here) {
+    EPL_CHECK(devices == placement.devices_of_replica(),
+              concat("cannot clip the gradients of a replica of ", placement.devices_of_replica(),
+                     " devices before they are reduced: worker ", job->cluster().worker_index,
+                     " has ", devices, " of them"),
+              "TrainerOptions", "communication.clip_after_allreduce = true");
+  }
+  std::vector<int> whole;
+  for (const auto& [replica, devices] : devices_here) whole.push_back(replica);
+  std::vector<double> norms(whole.size());
   job->team().run([&](int device) {
     const c10::AutoGradMode no_grad(false);
-    if (device % slices != 0) return;
-    const std::vector<at::Tensor> first = ready.gradients_of(device);
-    for (int slice = 1; slice < slices; ++slice) {
-      const std::vector<at::Tensor> other = ready.gradients_of(device + slice);
-      for (size_t i = 0; i < first.size(); ++i) {
-        at::Tensor(first[i]).add_(other[i]);
-        at::Tensor(other[i]).zero_();
-      }
+    for (auto i = static_cast<size_t>(device); i < whole.size();
+         i += static_cast<size_t>(replicas.size())) {
+      norms[i] =
+          clip_gradients(ready.gradients().of_replica(whole[i]), options, local_scale(ready));
     }
-    norms[static_cast<size_t>(device)] = clip_gradients(first, options, local_scale(ready));
   });
-  double largest = *std::max_element(norms.begin(), norms.end());
+  const double largest = *std::max_element(norms.begin(), norms.end());
   if (job->workers() == nullptr) return largest;
   const at::Tensor of_all = at::full({1}, largest, at::kDouble);
   job->workers()->all_reduce({of_all}, ReduceOp::kMax);
   return of_all.item<double>();
 }
 
-// Into the gradients of device 0, each device some of them.
-void Trainer::Impl::sum_on_first_device(ReadyStep& ready) {
-  job->team().run([&](int device) {
-    const c10::AutoGradMode no_grad(false);
-    const auto count = ready.program().gradients.size();
-    for (auto i = static_cast<size_t>(device); i < count;
-         i += static_cast<size_t>(replicas.size())) {
-      at::Tensor sum = ready.gradient(0, i);
-      if (sum.layout() != c10::kStrided) continue;
-      for (int other = 1; other < replicas.size(); ++other) sum.add_(ready.gradient(other, i));
-    }
-  });
-}
-
-std::vector<at::Tensor> Trainer::Impl::reduced_gradients(ReadyStep& ready) const {
-  std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < ready.program().gradients.size(); ++i) {
-    const at::Tensor& own = ready.gradient(0, i);
-    const bool elsewhere = devices() > 1 && own.layout() != c10::kStrided;
-    gradients.push_back(elsewhere ? ready.exchange().sparse(static_cast<int>(i)) : own);
+// Where stages lie on other workers, their part of the norm comes from there.
+double Trainer::Impl::clip_reduced(ReadyStep& ready) {
+  const std::vector<at::Tensor> gradients = ready.gradients().reduced();
+  if (!ready.placement().is_pipeline() || job->workers() == nullptr) {
+    return clip_gradients(gradients, options);
   }
-  return gradients;
+  std::vector<bool> counts;
+  for (const auto& entry : ready.gradients().entries()) {
+    counts.push_back(first_holder(ready, entry.leaf, job->cluster()) ==
+                     job->cluster().worker_index);
+  }
+  return clip_gradients_of_workers(gradients, counts, options, *job->workers());
 }
 
 void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
-  GradientExchange& exchange = ready.exchange();
   if (clips_locally()) result.gradient_norm = clip_locally(ready);
-  if (!ready.plan().reduces_early) exchange.start_all();
-  exchange.wait();
-  bool summed = exchange.sums_into_first() || replicas.size() == 1;
+  ready.start_reductions();
+  ready.wait_for_reductions();
+  reduce_tied(ready);
   if (!check_finite(result)) {
     result.skipped = true;
     return;
   }
   const bool clips_reduced = clips(options) && !clips_locally();
   const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
-  if (!summed && (clips_reduced || verifies)) {
-    sum_on_first_device(ready);
-    summed = true;
-  }
-  if (clips_reduced) result.gradient_norm = clip_gradients(reduced_gradients(ready), options);
+  const bool summed = replicas.size() > 1 && (clips_reduced || verifies);
+  if (summed) ready.gradients().sum_into_first(job->team());
+  if (clips_reduced) result.gradient_norm = clip_reduced(ready);
   update(ready, summed);
 }
 
 void Trainer::Impl::update(ReadyStep& ready, bool summed) {
   job->watch().doing(steps, "update");
-  ready.refresh_late_gradients();
-  for (auto& parts : ready.updates()) {
+  ready.gradients().refresh_late();
+  for (auto& parts : ready.gradients().updates()) {
     for (auto& part : parts) {
       apply(model.update(part.optimizer), summed ? part.summed : part.gradients);
     }
@@ -342,13 +380,11 @@ void Trainer::Impl::apply(Update& update, const std::vector<ParameterGradient>& 
   update.finish();
 }
 
-double Trainer::Impl::mean_over_workers(double value) {
+double Trainer::Impl::sum_over_workers(double value) {
   if (job->workers() == nullptr) return value;
-  const auto& cluster = job->cluster();
-  const at::Tensor weighted =
-      at::full({1}, value * cluster.local_devices() / cluster.total_gpu_num, at::kDouble);
-  job->workers()->all_reduce({weighted}, ReduceOp::kSum);
-  return weighted.item<double>();
+  const at::Tensor sum = at::full({1}, value, at::kDouble);
+  job->workers()->all_reduce({sum}, ReduceOp::kSum);
+  return sum.item<double>();
 }
 
 StepResult Trainer::Impl::step(const DeviceBatches& batches) {
@@ -361,43 +397,77 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   const torch::NoGradGuard no_grad;
   job->watch().doing(steps, "merge");
   StepResult result;
-  result.loss = mean_over_workers(mean_loss(runs, ready));
+  result.loss = sum_over_workers(mean_loss(runs, ready));
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
+  keep_timeline(ready, runs);
   reduce_and_update(ready, result);
   ready.average_state(job->workers());
+  if (config.get<bool>("pipeline.gather_parameters")) epl::gather_parameters(*job, ready);
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   ++steps;
   return result;
 }
 
-PlainStep Trainer::Impl::run_plainly(const DeviceBatches& batches) {
+void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs) {
+  const Placement& placement = ready.placement();
+  timeline = Timeline();
+  timeline.title = concat("step ", steps);
+  if (placement.is_pipeline()) {
+    timeline.title += concat(", ", ready.plan().schedule.strategy, ", ", placement.stages(),
+                             " stages, ", ready.plan().micro_batches, " micro batches");
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::string name = concat("device ", replicas.first + static_cast<int>(i));
+    if (placement.is_pipeline()) {
+      name += concat(", stage ", ready.place(static_cast<int>(i)).stage);
+    }
+    timeline.devices.push_back({std::move(name), runs[i].spans});
+  }
+  timeline.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+// None where the two draw random numbers that cannot be the same: in a pipeline each device draws
+// its own.
+std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches) {
   const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+  const Placement& placement = ready.placement();
+  EPL_CHECK(!placement.is_pipeline() || job->workers() == nullptr,
+            "the plain program cannot run beside a pipeline over several workers",
+            config.asked_by("debug.verify_steps"), "all stages on one worker: EPL_DEVICES");
+  if (placement.is_pipeline() && draws_random_numbers(ready.compiled().graph)) {
+    std::clog << "epl: step " << steps
+              << " is not verified: the stages of the pipeline draw random "
+              << "numbers of their own\n";
+    return std::nullopt;
+  }
   const StateSnapshot before(ready.compiled());
+  const int slices = placement.stage_devices[0];
   PlainRequest request{batches,
-                       seed(ready),
+                       seed(ready, slices),
                        options,
                        clips_locally(),
                        local_scale(ready),
-                       std::min(ready.program().devices, replicas.size()),
+                       std::min(slices, static_cast<int>(batches.size())),
                        {},
-                       devices(),
+                       placement.replicas * slices,
                        job->workers()};
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
   request.random_state = [&](int device) {
-    return replicas[device].streams.default_generator().get_state();
+    return replicas[placement.is_pipeline() ? 0 : device].streams.default_generator().get_state();
   };
   PlainStep plain = run_plain_step(model, function, request, before);
-  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= ready.program().devices;
-  plain.loss = mean_over_workers(plain.loss);
+  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= slices;
+  plain.loss *= static_cast<double>(batches.size()) / (placement.replicas * slices);
+  plain.loss = sum_over_workers(plain.loss);
   return plain;
 }
 
 void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double loss) {
   std::map<std::string, at::Tensor> gradients;
-  const Program& program = ready.program();
-  const std::vector<at::Tensor> reduced = reduced_gradients(ready);
-  for (size_t i = 0; i < program.gradients.size(); ++i) {
-    gradients[program.leaves[static_cast<size_t>(program.gradients[i].leaf)].name] = reduced[i];
+  const std::vector<at::Tensor> reduced = ready.gradients().reduced();
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    gradients[ready.gradients().entries()[i].name] = reduced[i];
   }
   std::clog << "epl: " << compare_with_plain(plain, model, gradients, loss, steps, config) << "\n";
 }
@@ -412,14 +482,9 @@ Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepResult Trainer::step(const Batch& batch) {
   return impl_->step_with([&] {
-    Shares unsliced;
-    unsliced.replicas = impl_->replicas.size();
-    unsliced.micro_batches =
-        static_cast<int>(impl_->config.get<int64_t>("pipeline.num_micro_batch"));
-    unsliced.asked_by = concat(impl_->devices(), " devices");
-    // However many devices share a micro batch, one of them gets as many rows.
-    const Batch sample = cut_into_micro_batches(batch, unsliced, impl_->config)[0][0];
-    return cut_into_micro_batches(batch, impl_->shares(sample), impl_->config);
+    const auto parts =
+        impl_->config.get<int64_t>("pipeline.num_micro_batch") * int64_t{impl_->replicas.size()};
+    return cut_into_micro_batches(batch, impl_->shares(sample_of(batch, parts)), impl_->config);
   });
 }
 
@@ -436,6 +501,17 @@ StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
   const Model::EvalMode eval(impl_->model);
   const torch::NoGradGuard no_grad;
   return fn(batch);
+}
+
+Timeline Trainer::timeline() const {
+  EPL_CHECK(!impl_->timeline.devices.empty(), "there is no timeline before the first step",
+            "epl::Trainer::timeline", "call it after step()");
+  return impl_->timeline;
+}
+
+void Trainer::gather_parameters() {
+  const ReadyStep* last = impl_->recordings.last();
+  if (last != nullptr) epl::gather_parameters(*impl_->job, *last);
 }
 
 std::string Trainer::plan() const {

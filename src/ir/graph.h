@@ -62,6 +62,7 @@ struct Node {
   // What the step read back into C++ from this node. The rest of the graph is right only where it
   // gives the same again.
   std::optional<c10::IValue> expects;
+  int chunk = 0;  // of a pipeline: see passes/assign_chunks.h
 };
 
 // A tensor that the step reads but does not make.
@@ -81,8 +82,10 @@ struct Leaf {
   at::Tensor tensor;  // the user's own tensor, not a copy; undefined for inputs and seed
 };
 
+// Where two stages of a pipeline use a parameter it has a gradient in each of them; else it comes
+// once.
 struct Gradient {
-  int parameter = 0;  // index into leaves; the same parameter comes once
+  int parameter = 0;  // index into leaves
   ValueId value = kNoValue;
 };
 

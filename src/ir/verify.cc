@@ -60,12 +60,12 @@ class Verifier {
 
   void verify_returned() const {
     check(graph_.value(graph_.loss).type.numel() == 1, "a loss of more than one element", "return");
-    std::set<int> parameters;
+    std::set<std::pair<int, ValueId>> gradients;
     for (const auto& gradient : graph_.gradients) {
       const Leaf& leaf = graph_.leaves.at(static_cast<size_t>(gradient.parameter));
       check(leaf.kind == Leaf::Kind::kParameter, "a gradient of what is no parameter", "return");
-      check(parameters.insert(gradient.parameter).second, "two gradients of " + leaf.name,
-            "return");
+      check(gradients.insert({gradient.parameter, gradient.value}).second,
+            "the same gradient of " + leaf.name + " twice", "return");
       check(graph_.value(leaf.value).type.sizes == graph_.value(gradient.value).type.sizes,
             "a gradient of another shape than " + leaf.name, "return");
     }

@@ -36,7 +36,7 @@ void add_instructions(const LowerOptions& options, bool reduces_early, Program& 
 Plan lower(const Graph& graph, const LowerOptions& options) {
   Program program;
   program.devices = options.slices;
-  add_leaves(graph, program);
+  add_leaves(graph, InputPlaces::kOne, program);
   const bool accumulates = options.micro_batches > 1;
   if (accumulates) {
     for (const auto& gradient : graph.gradients) add_kept_gradient(graph, gradient, program);

@@ -70,7 +70,7 @@ Slot fixed_slot(Program& program, TensorType type) {
   return slot;
 }
 
-void add_leaves(const Graph& graph, Program& program) {
+void add_leaves(const Graph& graph, InputPlaces inputs, Program& program) {
   for (const auto& leaf : graph.leaves) {
     const TensorType& type = graph.value(leaf.value).type;
     PlanLeaf made;
@@ -83,7 +83,8 @@ void add_leaves(const Graph& graph, Program& program) {
     }
     if (leaf.kind == Leaf::Kind::kInput || leaf.kind == Leaf::Kind::kSeed) {
       made.kind = leaf.kind == Leaf::Kind::kInput ? PlanLeaf::Kind::kInput : PlanLeaf::Kind::kSeed;
-      made.slot = add_slot(program, fixed_slot(program, type));
+      const bool later = leaf.kind == Leaf::Kind::kInput && inputs == InputPlaces::kEachMicroBatch;
+      if (!later) made.slot = add_slot(program, fixed_slot(program, type));
     } else {
       Slot slot;
       slot.where = Slot::Where::kLeaf;

@@ -14,8 +14,10 @@ SlotId add_slot(Program& program, Slot slot);
 Slot fixed_slot(Program& program, TensorType type);
 
 // One for each leaf of the graph. Inputs and seed get places of their own, where they are copied
-// to: views of them and arguments that name them never change.
-void add_leaves(const Graph& graph, Program& program);
+// to: views of them and arguments that name them never change. In a pipeline inputs get their
+// places with each micro batch in flight.
+enum class InputPlaces : uint8_t { kOne, kEachMicroBatch };
+void add_leaves(const Graph& graph, InputPlaces inputs, Program& program);
 
 // Where the sum of a gradient over micro batches is kept.
 void add_kept_gradient(const Graph& graph, const Gradient& gradient, Program& program);

@@ -1,6 +1,7 @@
 #include "plan/segment_builder.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "ops/facts.h"
@@ -37,18 +38,67 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, Program& program, c10::Dispat
   for (size_t i = 0; i < graph.leaves.size(); ++i) {
     slots_[graph.leaves[i].value] = program.leaves[i].slot;
   }
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const Value& value = graph.value(id);
-    if (value.type.layout != c10::kStrided || value.storage == kNoValue) continue;
-    int64_t& extent = extents_[value.storage];
-    extent = std::max(extent, value.type.extent_bytes());
-  }
+  for (const auto& node : graph.nodes) nodes_.push_back(&node);
+  std::set<ValueId> all;
+  for (ValueId id = 0; id < graph.value_count(); ++id) all.insert(id);
+  find_extents(all);
   for (size_t i = 0; i < graph.gradients.size(); ++i) {
     gradient_of_[graph.gradients[i].value] = i;
   }
   find_dynamic();
+  const auto keep = [&](ValueId id) { to_the_end_.insert(graph_.value(id).storage); };
+  keep(graph_.loss);
+  for (const auto& metric : graph_.metrics) keep(metric.value);
+  if (accumulation_ == Accumulation::kNone) {
+    for (const auto& gradient : graph_.gradients) keep(gradient.value);
+  }
   find_kept();
   find_last_uses();
+}
+
+SegmentBuilder::SegmentBuilder(const Graph& graph, const std::vector<SegmentPart>& parts,
+                               std::map<ValueId, size_t> gradients, Program& program,
+                               c10::DispatchKey backend)
+    : graph_(graph),
+      program_(program),
+      backend_(backend),
+      accumulation_(Accumulation::kFirst),
+      first_buffer_(program.buffers.size()),
+      gradient_of_(std::move(gradients)) {
+  for (size_t i = 0; i < graph.leaves.size(); ++i) {
+    const SlotId slot = program.leaves[i].slot;
+    if (slot != kNoSlot) slots_[graph.leaves[i].value] = slot;
+  }
+  std::set<ValueId> used;
+  const auto read_at_end = [&](ValueId id) {
+    if (id == kNoValue) return;
+    used.insert(id);
+    outlives_.insert(graph_.value(id).storage);
+  };
+  for (const auto& part : parts) {
+    used.insert(part.given.begin(), part.given.end());
+    for (ValueId id : part.taken) read_at_end(id);
+    for (const auto& metric : part.metrics) read_at_end(metric.value);
+    read_at_end(part.loss);
+    for (const Node* node : part.nodes) {
+      nodes_.push_back(node);
+      for_each_input(*node, [&](ValueId id) { used.insert(id); });
+      for_each_output(*node, [&](ValueId id) { used.insert(id); });
+    }
+  }
+  find_extents(used);
+  find_dynamic();
+  find_kept();
+  find_last_uses();
+}
+
+void SegmentBuilder::find_extents(const std::set<ValueId>& used) {
+  for (ValueId id : used) {
+    const Value& value = graph_.value(id);
+    if (value.type.layout != c10::kStrided || value.storage == kNoValue) continue;
+    int64_t& extent = extents_[value.storage];
+    extent = std::max(extent, value.type.extent_bytes());
+  }
 }
 
 // Sparse tensors are made by operators, and so is what is made of them. A sparse tensor points into
@@ -57,31 +107,26 @@ void SegmentBuilder::find_dynamic() {
   for (const auto& leaf : graph_.leaves) {
     if (graph_.value(leaf.value).type.layout != c10::kStrided) dynamic_.insert(leaf.value);
   }
-  for (const auto& node : graph_.nodes) {
+  for (const Node* node : nodes_) {
     bool dynamic = false;
-    for_each_input(node, [&](ValueId id) { dynamic |= dynamic_.count(id) != 0; });
+    for_each_input(*node, [&](ValueId id) { dynamic |= dynamic_.count(id) != 0; });
     bool sparse = false;
-    for_each_output(node,
+    for_each_output(*node,
                     [&](ValueId id) { sparse |= graph_.value(id).type.layout != c10::kStrided; });
     if (!dynamic && !sparse) continue;
-    for_each_output(node, [&](ValueId id) { dynamic_.insert(id); });
-    for_each_input(node, [&](ValueId id) {
+    for_each_output(*node, [&](ValueId id) { dynamic_.insert(id); });
+    for_each_input(*node, [&](ValueId id) {
       if (dynamic_.count(id) == 0) to_the_end_.insert(graph_.value(id).storage);
     });
   }
 }
 
+// The roots of gradients that lie where their sum is kept, while the first micro batch is built.
 void SegmentBuilder::find_kept() {
-  const auto keep = [&](ValueId id) { to_the_end_.insert(graph_.value(id).storage); };
-  keep(graph_.loss);
-  for (const auto& metric : graph_.metrics) keep(metric.value);
-  if (accumulation_ == Accumulation::kNone) {
-    for (const auto& gradient : graph_.gradients) keep(gradient.value);
-  }
+  kept_root_.clear();
   if (accumulation_ != Accumulation::kFirst) return;
-  for (size_t i = 0; i < graph_.gradients.size(); ++i) {
-    const ValueId id = graph_.gradients[i].value;
-    if (dynamic_.count(id) == 0) kept_root_[graph_.value(id).storage] = i;
+  for (const auto& [id, gradient] : gradient_of_) {
+    if (dynamic_.count(id) == 0) kept_root_[graph_.value(id).storage] = gradient;
   }
 }
 
@@ -127,12 +172,11 @@ SlotId SegmentBuilder::slot_of(ValueId id) {
 void SegmentBuilder::touch(SlotId id) {
   if (id == kNoSlot) return;
   const Slot& slot = program_.slots[static_cast<size_t>(id)];
-  const int now = static_cast<int>(segment_.calls.size());
   if (slot.where == Slot::Where::kMadeByOperator) last_use_[id] = segment_.calls.size();
   if (slot.where != Slot::Where::kArena) return;
   auto [entry, fresh] = lifetimes_.try_emplace(slot.index);
-  if (fresh) entry->second.first = now;
-  entry->second.last = now;
+  if (fresh) entry->second.first = now();
+  entry->second.last = now();
   entry->second.bytes = program_.buffers[static_cast<size_t>(slot.index)].bytes;
 }
 
@@ -163,10 +207,10 @@ bool SegmentBuilder::is_view(const Node& node) const {
 }
 
 void SegmentBuilder::find_last_uses() {
-  for (const auto& node : graph_.nodes) {
-    const auto note = [&](ValueId id) { last_node_[graph_.value(id).storage] = &node; };
-    for_each_input(node, note);
-    for_each_output(node, note);
+  for (const Node* node : nodes_) {
+    const auto note = [&](ValueId id) { last_node_[graph_.value(id).storage] = node; };
+    for_each_input(*node, note);
+    for_each_output(*node, note);
   }
 }
 
@@ -176,7 +220,8 @@ bool SegmentBuilder::can_lie_on(const Node& node, ValueId input, ValueId result)
   const ValueId root = graph_.value(input).storage;
   const TensorType& place = graph_.value(result).type;
   const bool ends_here = last_node_.at(root) == &node && to_the_end_.count(root) == 0 &&
-                         kept_root_.count(root) == 0 && dynamic_.count(input) == 0;
+                         outlives_.count(root) == 0 && kept_root_.count(root) == 0 &&
+                         dynamic_.count(input) == 0;
   if (!ends_here || buffers_.count(root) == 0 || kept_root_.count(result) != 0) return false;
   if (graph_.value(result).storage != result || storage_bytes(root) != storage_bytes(result)) {
     return false;
@@ -324,10 +369,11 @@ void SegmentBuilder::add_frees() {
 
 void SegmentBuilder::build(const std::string& name) {
   segment_.name = name;
+  borders_.push_back(0);
   for (const auto& leaf : program_.leaves) {
     if (leaf.kind != PlanLeaf::Kind::kTensor) touch(leaf.slot);
   }
-  for (const auto& node : graph_.nodes) lower_node(node);
+  for (const Node* node : nodes_) lower_node(*node);
   SegmentOutputs outputs;
   outputs.loss = slot_of(graph_.loss);
   for (const auto& metric : graph_.metrics) {
@@ -345,6 +391,44 @@ void SegmentBuilder::build(const std::string& name) {
   program_.outputs.push_back(std::move(outputs));
 }
 
+int SegmentBuilder::build(const SegmentPart& part, Accumulation accumulation) {
+  accumulation_ = accumulation;
+  find_kept();
+  segment_ = Segment();
+  segment_.name = part.name;
+  segment_.kind = part.kind;
+  segment_.chunk = part.chunk;
+  borders_.push_back(first_position_);
+  last_use_.clear();
+  for (ValueId id : part.given) touch(slot_of(id));
+  for (const Node* node : part.nodes) lower_node(*node);
+  SegmentOutputs outputs;
+  outputs.loss = slot_of(part.loss);
+  touch(outputs.loss);
+  for (const auto& metric : part.metrics) {
+    outputs.metrics.push_back({metric.collection, metric.name, slot_of(metric.value)});
+    touch(outputs.metrics.back().slot);
+  }
+  for (ValueId id : part.taken) touch(slot_of(id));
+  for (ValueId root : to_the_end_) {
+    const auto buffer = buffers_.find(root);
+    if (buffer != buffers_.end() && lifetimes_.count(buffer->second) != 0) {
+      lifetimes_[buffer->second].last = now();
+    }
+  }
+  first_position_ = now() + 1;
+  program_.segments.push_back(std::move(segment_));
+  program_.outputs.push_back(std::move(outputs));
+  return static_cast<int>(program_.segments.size() - 1);
+}
+
+void SegmentBuilder::mark() { mark_ = {slots_, buffers_}; }
+
+void SegmentBuilder::rewind() {
+  slots_ = mark_.slots;
+  buffers_ = mark_.buffers;
+}
+
 int64_t SegmentBuilder::place_new_buffers(int64_t base) {
   std::vector<int> buffers;
   std::vector<Lifetime> lifetimes;
@@ -358,6 +442,61 @@ int64_t SegmentBuilder::place_new_buffers(int64_t base) {
     program_.buffers[static_cast<size_t>(buffers[i])].offset = base + placement.offsets[i];
   }
   return placement.total;
+}
+
+bool SegmentBuilder::in_one_segment(const Lifetime& lifetime) const {
+  const auto next = std::upper_bound(borders_.begin(), borders_.end(), lifetime.first);
+  return next == borders_.end() || lifetime.last < *next;
+}
+
+std::vector<SegmentBuilder::Places> SegmentBuilder::shared_places() const {
+  std::vector<Places> places;
+  for (size_t i = 0; i < borders_.size(); ++i) {
+    const int begin = borders_[i];
+    const int end = i + 1 < borders_.size() ? borders_[i + 1] : std::numeric_limits<int>::max();
+    Places& here = places.emplace_back();
+    std::vector<Lifetime> lifetimes;
+    for (const auto& [buffer, lifetime] : lifetimes_) {
+      if (static_cast<size_t>(buffer) < first_buffer_ || !in_one_segment(lifetime)) continue;
+      if (lifetime.first < begin || lifetime.first >= end) continue;
+      here.buffers.push_back(buffer);
+      lifetimes.push_back(lifetime);
+    }
+    here.placement = place_buffers(lifetimes);
+  }
+  return places;
+}
+
+SegmentBuilder::Places SegmentBuilder::room_places() const {
+  Places places;
+  std::vector<Lifetime> lifetimes;
+  for (const auto& [buffer, lifetime] : lifetimes_) {
+    if (static_cast<size_t>(buffer) < first_buffer_ || in_one_segment(lifetime)) continue;
+    places.buffers.push_back(buffer);
+    lifetimes.push_back(lifetime);
+  }
+  places.placement = place_buffers(lifetimes);
+  return places;
+}
+
+SegmentBuilder::Bytes SegmentBuilder::bytes() const {
+  Bytes bytes;
+  for (const auto& places : shared_places()) {
+    bytes.shared = std::max(bytes.shared, places.placement.total);
+  }
+  bytes.room = room_places().placement.total;
+  return bytes;
+}
+
+void SegmentBuilder::place_new_buffers(int64_t shared, int64_t room) {
+  const auto put = [&](const Places& places, int64_t base) {
+    for (size_t i = 0; i < places.buffers.size(); ++i) {
+      const auto buffer = static_cast<size_t>(places.buffers[i]);
+      program_.buffers[buffer].offset = base + places.placement.offsets[i];
+    }
+  };
+  for (const auto& places : shared_places()) put(places, shared);
+  put(room_places(), room);
 }
 
 }  // namespace epl

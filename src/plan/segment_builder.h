@@ -1,5 +1,10 @@
-// Builds one segment of a Plan: the calls of all nodes in order, and the lifetimes of their
+// Builds segments of a Program: the calls of some nodes in order, and the lifetimes of their
 // buffers.
+//
+// A step on one device is one segment. A chunk of a pipeline is built as several (forward,
+// backward,
+// ...), which run at different times with other segments in between: values that only one of them
+// touches lie in memory that all segments share, the others in a room of the micro batch.
 #pragma once
 
 #include <map>
@@ -9,6 +14,7 @@
 #include "ir/graph.h"
 #include "plan/memory.h"
 #include "program/program.h"
+#include "program/schedule.h"
 
 namespace epl {
 
@@ -18,21 +24,62 @@ enum class Accumulation : uint8_t {
   kNext,   // the node's result is added to what is kept
 };
 
+// What one segment is made of.
+struct SegmentPart {
+  std::string name;
+  std::vector<const Node*> nodes;
+  std::vector<ValueId> given;  // lie in their slots when it starts: inputs, what other stages sent
+  std::vector<ValueId> taken;  // are read when it has ended: what is sent
+  ValueId loss = kNoValue;     // these two are read then as well
+  std::vector<Metric> metrics;
+  Task::Kind kind = Task::Kind::kForward;
+  int chunk = 0;
+};
+
 class SegmentBuilder {
  public:
-  // Leaves and kept gradients of `program` must have their slots.
+  // All nodes of the graph. Leaves and kept gradients of `program` must have their slots.
   SegmentBuilder(const Graph& graph, Program& program, c10::DispatchKey backend,
                  Accumulation accumulation);
 
+  // The nodes of the parts that will be built. `gradients`: value -> index of Program::gradients.
+  SegmentBuilder(const Graph& graph, const std::vector<SegmentPart>& parts,
+                 std::map<ValueId, size_t> gradients, Program& program, c10::DispatchKey backend);
+
   // Appends segment and outputs to the program. The places of new buffers are from 0 on.
   void build(const std::string& name);
+
+  // Appends the segment of one part; parts come in the order in which they run. Returns its number.
+  int build(const SegmentPart& part, Accumulation accumulation);
+
+  // Parts built after mark() can be built again after rewind(), with another accumulation.
+  void mark();
+  void rewind();
 
   SlotId slot_of(ValueId id);
 
   // Bytes that the new buffers take.
   int64_t place_new_buffers(int64_t base);
 
+  // The same in two: buffers that only one segment touches from `shared` on, those of each segment
+  // from its begin; the others from `room` on.
+  struct Bytes {
+    int64_t shared = 0;
+    int64_t room = 0;
+  };
+  Bytes bytes() const;
+  void place_new_buffers(int64_t shared, int64_t room);
+
  private:
+  struct Places {
+    std::vector<int> buffers;
+    Placement placement;
+  };
+  std::vector<Places> shared_places() const;
+  Places room_places() const;
+  bool in_one_segment(const Lifetime& lifetime) const;
+  void find_extents(const std::set<ValueId>& used);
+  int now() const { return first_position_ + static_cast<int>(segment_.calls.size()); }
   void find_dynamic();
   void find_kept();
   void lower_node(const Node& node);
@@ -55,20 +102,28 @@ class SegmentBuilder {
   const Graph& graph_;
   Program& program_;
   const c10::DispatchKey backend_;
-  const Accumulation accumulation_;
+  Accumulation accumulation_;
   const size_t first_buffer_;
+  std::vector<const Node*> nodes_;
 
   Segment segment_;
+  int first_position_ = 0;    // of the segment, in the row of all calls built so far
+  std::vector<int> borders_;  // the first positions of all segments
+  struct Mark {
+    std::map<ValueId, SlotId> slots;
+    std::map<ValueId, int> buffers;
+  } mark_;
   std::map<ValueId, SlotId> slots_;
   std::map<ValueId, int> buffers_;            // by root
   std::map<ValueId, int64_t> extents_;        // by root
   std::set<ValueId> dynamic_;                 // values made by operators
-  std::set<ValueId> to_the_end_;              // roots that live until the segment ends
+  std::set<ValueId> to_the_end_;              // roots that live until the last segment ends
+  std::set<ValueId> outlives_;                // roots that are read when a segment has ended
   std::map<ValueId, size_t> gradient_of_;     // value -> index of gradient
   std::map<ValueId, size_t> kept_root_;       // kFirst: root -> index of gradient
   std::map<int, Lifetime> lifetimes_;         // by buffer
   std::map<ValueId, const Node*> last_node_;  // by root: the last that reads or writes it
-  std::map<SlotId, size_t> last_use_;         // of slots made by operators
+  std::map<SlotId, size_t> last_use_;         // of slots made by operators, in this segment
 };
 
 }  // namespace epl

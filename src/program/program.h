@@ -4,8 +4,9 @@
 //   the
 //                  user's, or wherever the operator makes it (sparse tensors)
 //   segments       lists of operator calls that run in one go
-//   instructions   load a micro batch, run a segment, reduce gradients over the replicas, update
-//                  parameters
+//   instructions   load a micro batch, run a segment, send to another stage of a pipeline and
+//   receive
+//                  from it, reduce gradients over the replicas, update parameters
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
 // live at the same time, stay where they are across steps, and need no allocation. A Plan is const
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "layout/tensor_type.h"
+#include "program/schedule.h"
 
 namespace epl {
 
@@ -84,25 +86,48 @@ struct Call {
 struct Segment {
   std::string name;
   std::vector<Call> calls;
+  // In a pipeline: which task it does.
+  Task::Kind kind = Task::Kind::kForward;
+  int chunk = 0;
 };
 
 struct Instruction {
   enum class Kind : uint8_t {
     kLoad,
+    kReceive,  // waits for what another stage sends, and puts it into its slots
     kRun,
+    kSend,    // what was computed is copied and sets out; nobody waits
     kReduce,  // starts the sum of a group of gradients over all replicas; the update waits for it
     kUpdate,
   };
 
   Kind kind = Kind::kRun;
-  int micro_batch = 0;         // kLoad, kRun
+  int micro_batch = 0;         // kLoad, kReceive, kRun, kSend
   int segment = 0;             // kRun
   std::vector<int> gradients;  // kReduce, kUpdate: indices into Plan::gradients
   int first_call = 0;          // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
-  int group = 0;  // kReduce: its number in the order of their starts
+  int group = 0;     // kReduce: its number in the order of their starts
+  int transfer = 0;  // kSend, kReceive: index into Plan::transfers
+  // kSend, kReceive: one for each of the transfer's values. kLoad: one for each leaf, where a micro
+  // batch does not lie at the leaves' own places; kNoSlot for what is not loaded.
+  std::vector<SlotId> slots;
 
   static constexpr int kToTheEnd = std::numeric_limits<int>::max();
+};
+
+// What one task of a pipeline hands to another one, for each micro batch.
+struct Transfer {
+  struct Item {
+    // Along which dimension sender and receiver cut the rows of a micro batch over their devices;
+    // -1 where both cut them alike, so that each device has one peer.
+    int batch_dim = -1;
+  };
+
+  int from = 0;  // programs
+  int to = 0;
+  std::string name;  // "forward 0 to forward 1"
+  std::vector<Item> items;
 };
 
 struct PlanMetric {
@@ -136,10 +161,26 @@ struct Program {
   bool has_guards = false;  // a run may end in GuardFailed: a value or shape is not as recorded
   int64_t arena_bytes = 0;
   int devices = 1;  // of one replica: each takes one part of its micro batch
+
+  // Whether it reads the batch: in a pipeline the first stage does.
+  bool reads_batch() const {
+    return std::any_of(instructions.begin(), instructions.end(), [](const Instruction& each) {
+      return each.kind == Instruction::Kind::kLoad;
+    });
+  }
 };
 
 struct Plan {
-  std::vector<Program> programs;  // one a role
+  std::vector<Program> programs;  // one a role: in a pipeline one a stage
+  std::vector<Transfer> transfers;
+  Schedule schedule;  // of a pipeline; without stages where there is none
+  // Parameters that several programs have a gradient of, each its own uses: the sum counts. Each
+  // entry names the gradients of one parameter.
+  struct TiedGradient {
+    int program = 0;
+    int gradient = 0;
+  };
+  std::vector<std::vector<TiedGradient>> tied;
   int micro_batches = 1;
   int replicas = 1;           // model replicas in the whole cluster; each runs every program
   bool reduces_early = true;  // groups set out as the program reaches them; else after the last run

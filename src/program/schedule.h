@@ -1,17 +1,17 @@
 // Schedule: in which order the devices of a pipeline do their work.
 //
-// The model is cut into chunks 0, 1, ..., each of which lies on a stage: on a stage's devices. Mostly
-// a stage has one chunk; interleaved, chunk c lies on stage c % stages. A micro batch goes forward
-// through all chunks in order, then backward through all of them in reverse. A Schedule says for each
-// stage in which order it does its tasks. Whoever runs it waits for what a task needs, nothing else:
-// any order that verify_schedule() accepts runs, and none that it refuses.
+// The model is cut into chunks 0, 1, ..., each of which lies on a stage: on a stage's devices.
+// Mostly a stage has one chunk; interleaved, chunk c lies on stage c % stages. A micro batch goes
+// forward through all chunks in order, then backward through all of them in reverse. A Schedule
+// says for each stage in which order it does its tasks. Whoever runs it waits for what a task
+// needs, nothing else: any order that verify_schedule() accepts runs, and none that it refuses.
 //
 //   PreferBackward, 2 stages, 4 micro batches        time ->
 //     stage 0   F0 F1       B0 F2 B1 F3 B2    B3
 //     stage 1      F0 B0 F1 B1 F2 B2 F3 B3
 //
-// Gradients are summed in the order of micro batches in every schedule, so that all of them give the
-// same bits: the tasks of one kind and chunk come in the order of their micro batches.
+// Gradients are summed in the order of micro batches in every schedule, so that all of them give
+// the same bits: the tasks of one kind and chunk come in the order of their micro batches.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ namespace epl {
 struct Task {
   enum class Kind : unsigned char {
     kForward,
-    kBackward,  // where the schedule splits backward: up to the gradients that the chunk before needs
+    kBackward,  // where the schedule splits backward: up to the gradients that the chunk before
+                // needs
     kWeights,   // the rest of backward; only where the schedule splits it
   };
 
@@ -45,12 +46,12 @@ struct Schedule {
 };
 
 // What a task waits for besides its turn. THE definition of readiness, for checker and simulator:
-// forward needs forward of the chunk before; backward needs forward of its chunk and backward of the
-// chunk behind it; weights need backward of their chunk. All of the same micro batch.
+// forward needs forward of the chunk before; backward needs forward of its chunk and backward of
+// the chunk behind it; weights need backward of their chunk. All of the same micro batch.
 std::vector<Task> needs(const Task& task, int chunks);
 
-// Throws InternalError where a task is missing or comes twice, tasks of one kind and chunk are not in
-// the order of micro batches, stages wait for each other for ever, or more micro batches are in
+// Throws InternalError where a task is missing or comes twice, tasks of one kind and chunk are not
+// in the order of micro batches, stages wait for each other for ever, or more micro batches are in
 // flight than promised.
 void verify_schedule(const Schedule& schedule);
 

@@ -104,11 +104,23 @@ std::string print_calls(const Program& program, const Instruction& run) {
   return concat("  calls ", run.first_call, " to ", std::min(run.end_call, calls) - 1);
 }
 
+std::string print_slots(const Instruction& instruction) {
+  std::vector<std::string> names;
+  for (SlotId id : instruction.slots) names.push_back(slot_name(id));
+  return ": " + join(names, ", ");
+}
+
 std::string print_instruction(const Program& program, const Instruction& instruction) {
   const std::string bytes = print_gradients(program, instruction.gradients);
   switch (instruction.kind) {
     case Instruction::Kind::kLoad:
       return concat("load    micro batch ", instruction.micro_batch);
+    case Instruction::Kind::kReceive:
+      return concat("receive transfer ", instruction.transfer, "  micro batch ",
+                    instruction.micro_batch, print_slots(instruction));
+    case Instruction::Kind::kSend:
+      return concat("send    transfer ", instruction.transfer, "  micro batch ",
+                    instruction.micro_batch, print_slots(instruction));
     case Instruction::Kind::kRun:
       return concat("run     ", program.segments[static_cast<size_t>(instruction.segment)].name,
                     "  micro batch ", instruction.micro_batch, print_calls(program, instruction));
@@ -134,6 +146,32 @@ int64_t largest_arena(const Plan& plan) {
   int64_t largest = 0;
   for (const auto& program : plan.programs) largest = std::max(largest, program.arena_bytes);
   return largest;
+}
+
+// Who hands what to whom, and how many bytes of one micro batch.
+std::string print_transfer(const Plan& plan, const Transfer& transfer) {
+  const Program& sender = plan.programs[static_cast<size_t>(transfer.from)];
+  const auto number = static_cast<int>(&transfer - plan.transfers.data());
+  int64_t bytes = 0;
+  for (const auto& instruction : sender.instructions) {
+    const bool first = instruction.kind == Instruction::Kind::kSend &&
+                       instruction.transfer == number && instruction.micro_batch == 0;
+    if (!first) continue;
+    for (SlotId id : instruction.slots) {
+      const TensorType& type = sender.slots[static_cast<size_t>(id)].type;
+      bytes += type.numel() * type.item_bytes();
+    }
+  }
+  return concat(transfer.name, ", program ", transfer.from, " to ", transfer.to, ": ",
+                transfer.items.size(), transfer.items.size() == 1 ? " value, " : " values, ",
+                human_bytes(bytes * sender.devices), " a micro batch");
+}
+
+std::string print_role(const Plan& plan, size_t program) {
+  if (plan.programs.size() == 1) return "";
+  const Program& role = plan.programs[program];
+  return concat("  ", role.devices, role.devices == 1 ? " device" : " devices", ", arena ",
+                human_bytes(role.arena_bytes));
 }
 
 void print_program(const Program& program, std::ostream& out) {
@@ -171,10 +209,16 @@ void print_program(const Program& program, std::ostream& out) {
 
 std::string print_plan(const Plan& plan) {
   std::ostringstream out;
-  out << "plan: " << plan.programs.size() << " program, " << plan.micro_batches << " micro batches"
-      << print_devices(plan) << ", arena " << human_bytes(largest_arena(plan)) << "\n";
+  out << "plan: " << plan.programs.size()
+      << (plan.programs.size() == 1 ? " program, " : " programs, ") << plan.micro_batches
+      << " micro batches" << print_devices(plan) << ", arena " << human_bytes(largest_arena(plan))
+      << "\n";
+  if (!plan.schedule.stages.empty()) out << print_schedule(plan.schedule);
+  for (size_t i = 0; i < plan.transfers.size(); ++i) {
+    out << "transfer " << i << "  " << print_transfer(plan, plan.transfers[i]) << "\n";
+  }
   for (size_t i = 0; i < plan.programs.size(); ++i) {
-    out << "program " << i << "\n";
+    out << "program " << i << print_role(plan, i) << "\n";
     print_program(plan.programs[i], out);
   }
   return out.str();

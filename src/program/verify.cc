@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -30,35 +31,40 @@ class Verifier {
   }
 
   void verify_instructions() {
-    std::set<int> loaded;
-    std::set<int> ran;
+    std::set<std::tuple<int, Task::Kind, int>> ran;  // chunk, kind, micro batch
     std::set<int> reduced;
     std::set<int> updated;
     next_call_ = 0;
     for (const auto& instruction : program_.instructions) {
       switch (instruction.kind) {
         case Instruction::Kind::kLoad:
-          load_leaves();
-          loaded.insert(instruction.micro_batch);
+          load_leaves(instruction);
+          loaded_.insert(instruction.micro_batch);
           break;
-        case Instruction::Kind::kRun:
-          EPL_ASSERT(loaded.count(instruction.micro_batch) != 0,
-                     concat("micro batch ", instruction.micro_batch, " runs before it is loaded"));
-          EPL_ASSERT(instruction.first_call != 0 || ran.insert(instruction.micro_batch).second,
+        case Instruction::Kind::kReceive:
+          for (SlotId id : instruction.slots) write(id);
+          break;
+        case Instruction::Kind::kRun: {
+          const Segment& segment = program_.segments.at(static_cast<size_t>(instruction.segment));
+          const bool fresh =
+              ran.insert({segment.chunk, segment.kind, instruction.micro_batch}).second;
+          EPL_ASSERT(fresh || instruction.first_call != 0,
                      concat("micro batch ", instruction.micro_batch, " runs twice"));
           run_segment(instruction);
+          break;
+        }
+        case Instruction::Kind::kSend:
+          for (SlotId id : instruction.slots) read(id, "send");
           break;
         case Instruction::Kind::kReduce:
           for (int i : instruction.gradients) {
             EPL_ASSERT(reduced.insert(i).second, concat("gradient ", i, " is reduced twice"));
-            EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches,
-                       concat("gradient ", i, " is reduced before the last micro batch"));
             read(program_.gradients.at(static_cast<size_t>(i)).slot, "reduce");
             sent_.insert(program_.gradients[static_cast<size_t>(i)].slot);
           }
           break;
         case Instruction::Kind::kUpdate:
-          EPL_ASSERT(static_cast<int>(ran.size()) == plan_.micro_batches && next_call_ == 0,
+          EPL_ASSERT(ran.size() == tasks() && next_call_ == 0,
                      "an update comes before the last micro batch");
           for (int i : instruction.gradients) {
             EPL_ASSERT(updated.insert(i).second, concat("gradient ", i, " is updated twice"));
@@ -68,14 +74,32 @@ class Verifier {
       }
     }
     EPL_ASSERT(updated.size() == program_.gradients.size(), "a gradient is never updated");
-    EPL_ASSERT(
-        plan_.replicas * program_.devices == 1 || reduced.size() == program_.gradients.size(),
-        "a gradient is never reduced");
+    EPL_ASSERT(plan_.replicas * program_.devices == 1 ||
+                   reduced.size() + tied() == program_.gradients.size(),
+               "a gradient is never reduced");
   }
 
-  void load_leaves() {
-    for (const auto& leaf : program_.leaves) {
-      if (leaf.slot != kNoSlot) write(leaf.slot);
+  size_t number() const { return static_cast<size_t>(&program_ - plan_.programs.data()); }
+
+  // Runs of the whole program.
+  size_t tasks() const {
+    if (plan_.schedule.stages.empty()) return static_cast<size_t>(plan_.micro_batches);
+    return plan_.schedule.stages.at(number()).size();
+  }
+
+  // Gradients that are summed over programs as well: not by a reduce instruction.
+  size_t tied() const {
+    size_t count = 0;
+    for (const auto& entry : plan_.tied) {
+      for (const auto& each : entry) count += static_cast<size_t>(each.program) == number() ? 1 : 0;
+    }
+    return count;
+  }
+
+  void load_leaves(const Instruction& load) {
+    for (size_t i = 0; i < program_.leaves.size(); ++i) {
+      const SlotId slot = load.slots.empty() ? program_.leaves[i].slot : load.slots[i];
+      if (slot != kNoSlot) write(slot);
     }
   }
 
@@ -84,6 +108,9 @@ class Verifier {
     const Segment& segment = program_.segments.at(index);
     const auto calls = static_cast<int>(segment.calls.size());
     const int end = std::min(run.end_call, calls);
+    const bool loads = program_.reads_batch() && segment.chunk == 0;
+    EPL_ASSERT(!loads || loaded_.count(run.micro_batch) != 0,
+               concat("micro batch ", run.micro_batch, " runs before it is loaded"));
     EPL_ASSERT(run.first_call == next_call_ && end >= run.first_call,
                concat("a run of ", segment.name, " goes on at call ", run.first_call,
                       ", but stopped before call ", next_call_));
@@ -99,7 +126,7 @@ class Verifier {
     next_call_ = end == calls ? 0 : end;
     if (end != calls) return;
     const SegmentOutputs& outputs = program_.outputs.at(index);
-    read(outputs.loss, "loss");
+    if (outputs.loss != kNoSlot) read(outputs.loss, "loss");
     for (const auto& metric : outputs.metrics) read(metric.slot, "metric " + metric.name);
   }
 
@@ -146,14 +173,80 @@ class Verifier {
   const Program& program_;
   std::map<int64_t, Owner> owners_;  // by first byte
   std::set<SlotId> made_;
+  std::set<int> loaded_;   // micro batches
   std::set<SlotId> sent_;  // gradients whose reduction has started
   int next_call_ = 0;      // of the segment that is running in pieces
+};
+
+// Runs all programs side by side, as far as they get: each up to a receive whose send has not come.
+class TransferVerifier {
+ public:
+  explicit TransferVerifier(const Plan& plan) : plan_(plan), next_(plan.programs.size(), 0) {}
+
+  void run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (size_t i = 0; i < next_.size(); ++i) moved |= advance(i);
+    }
+    for (size_t i = 0; i < next_.size(); ++i) {
+      const auto& instructions = plan_.programs[i].instructions;
+      EPL_ASSERT(next_[i] == instructions.size(),
+                 concat("program ", i, " waits for ever at instruction ", next_[i]));
+    }
+    EPL_ASSERT(sent_.empty(), "something is sent that nobody receives");
+  }
+
+ private:
+  bool advance(size_t program) {
+    const auto& instructions = plan_.programs[program].instructions;
+    const size_t before = next_[program];
+    for (; next_[program] < instructions.size(); ++next_[program]) {
+      const Instruction& instruction = instructions[next_[program]];
+      const std::pair<int, int> key{instruction.transfer, instruction.micro_batch};
+      if (instruction.kind == Instruction::Kind::kSend) {
+        const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(instruction.transfer));
+        EPL_ASSERT(static_cast<size_t>(transfer.from) == program,
+                   "a program sends for another one");
+        EPL_ASSERT(sent_.emplace(key, &instruction).second, "something is sent twice");
+      } else if (instruction.kind == Instruction::Kind::kReceive) {
+        const auto sent = sent_.find(key);
+        if (sent == sent_.end()) break;
+        match(*sent->second, instruction, program);
+        sent_.erase(sent);
+      }
+    }
+    return next_[program] != before;
+  }
+
+  void match(const Instruction& send, const Instruction& receive, size_t program) const {
+    const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(receive.transfer));
+    EPL_ASSERT(static_cast<size_t>(transfer.to) == program, "a program receives for another one");
+    EPL_ASSERT(
+        send.slots.size() == transfer.items.size() && receive.slots.size() == transfer.items.size(),
+        "a transfer has as many slots at both ends as values");
+    for (size_t i = 0; i < transfer.items.size(); ++i) {
+      const auto type_at = [&](int end, SlotId slot) {
+        return plan_.programs[static_cast<size_t>(end)].slots[static_cast<size_t>(slot)].type;
+      };
+      const TensorType there = type_at(transfer.from, send.slots[i]);
+      const TensorType here = type_at(transfer.to, receive.slots[i]);
+      EPL_ASSERT(there.dtype == here.dtype && there.sizes.size() == here.sizes.size() &&
+                     (transfer.items[i].batch_dim >= 0 || there.sizes == here.sizes),
+                 "a value is received as another type than it was sent as");
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<size_t> next_;  // instruction, by program
+  std::map<std::pair<int, int>, const Instruction*> sent_;
 };
 
 }  // namespace
 
 void verify_plan(const Plan& plan) {
   for (const auto& program : plan.programs) Verifier(plan, program).run();
+  TransferVerifier(plan).run();
 }
 
 }  // namespace epl

@@ -210,16 +210,21 @@ Executor::BoundCall Executor::bind_call(const Call& call) {
   return bound;
 }
 
-void Executor::load(const std::vector<at::Tensor>& batch, double seed) {
+void Executor::load(const std::vector<at::Tensor>& batch, const std::vector<SlotId>& slots) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (size_t i = 0; i < program_.leaves.size(); ++i) {
+    const PlanLeaf& leaf = program_.leaves[i];
+    const SlotId slot = slots.empty() ? leaf.slot : slots[i];
+    if (leaf.kind != PlanLeaf::Kind::kInput || slot == kNoSlot) continue;
+    tensors_[static_cast<size_t>(slot)].copy_(batch.at(static_cast<size_t>(leaf.index)));
+  }
+}
+
+void Executor::set_seed(double seed) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const auto& leaf : program_.leaves) {
-    if (leaf.kind == PlanLeaf::Kind::kTensor) continue;
-    at::Tensor& place = tensors_[static_cast<size_t>(leaf.slot)];
-    if (leaf.kind == PlanLeaf::Kind::kSeed) {
-      place.fill_(seed);
-    } else {
-      place.copy_(batch.at(static_cast<size_t>(leaf.index)));
-    }
+    const bool seeds = leaf.kind == PlanLeaf::Kind::kSeed && leaf.slot != kNoSlot;
+    if (seeds) tensors_[static_cast<size_t>(leaf.slot)].fill_(seed);
   }
 }
 

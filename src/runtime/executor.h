@@ -60,8 +60,11 @@ class Executor {
   // If so everything is bound anew.
   bool rebind_if_moved();
 
-  // Inputs and seed of one micro batch.
-  void load(const std::vector<at::Tensor>& batch, double seed);
+  // Inputs of one micro batch, into the slots of their leaves or into `slots` where there are any
+  // (see Instruction::slots).
+  void load(const std::vector<at::Tensor>& batch, const std::vector<SlotId>& slots = {});
+  // The gradient of the loss; stays until it is set anew.
+  void set_seed(double seed);
   // The calls [first, end) of a segment; the whole of it where they are left out.
   void run(int segment, int first = 0, int end = Instruction::kToTheEnd);
 

@@ -56,7 +56,8 @@ class Running {
 
   // The metrics one after another.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& batch) {
-    executor->load(batch, 1);
+    executor->load(batch);
+    executor->set_seed(1);
     executor->run(0);
     std::vector<at::Tensor> results;
     for (const auto& metric : plan_.programs[0].outputs[0].metrics) {

@@ -1,4 +1,4 @@
-#include "driver/replication.h"
+#include "driver/placement.h"
 
 #include <gmock/gmock.h>
 
@@ -20,26 +20,66 @@ Cluster cluster_of(std::vector<int> devices) {
   return cluster;
 }
 
-Replication found(const std::vector<Strategy>& strategies, std::vector<int> devices) {
-  return find_replication(strategies, cluster_of(std::move(devices)), Config());
+Placement found(const std::vector<Strategy>& strategies, std::vector<int> devices,
+                const Config& config = {}) {
+  return find_placement(strategies, cluster_of(std::move(devices)), config);
 }
 
-TEST(Replication, GivesEveryDeviceAReplicaWhereNothingIsAsked) {
+std::vector<int> stages_of_devices(const Placement& placement) {
+  std::vector<int> stages;
+  for (int device = 0; device < placement.devices(); ++device) {
+    stages.push_back(placement.place(device).stage);
+    EXPECT_EQ(placement.device(placement.place(device)), device);
+  }
+  return stages;
+}
+
+TEST(Placement, GivesEveryDeviceAReplicaWhereNothingIsAsked) {
   EXPECT_EQ(found({}, {2, 1}).replicas, 3);
-  EXPECT_EQ(found({}, {2, 1}).slices, 1);
+  EXPECT_EQ(found({}, {2, 1}).stage_devices, std::vector<int>{1});
 }
 
-TEST(Replication, RepeatsReplicasOfSeveralDevicesOverTheRest) {
-  const Replication replication = found({replicate(2)}, {4, 4});
-  EXPECT_EQ(replication.replicas, 4);
-  EXPECT_EQ(replication.slices, 2);
+TEST(Placement, RepeatsReplicasOfSeveralDevicesOverTheRest) {
+  const Placement placement = found({replicate(2)}, {4, 4});
+  EXPECT_EQ(placement.replicas, 4);
+  EXPECT_EQ(placement.stage_devices, std::vector<int>{2});
 }
 
-TEST(Replication, MaySpanWholeWorkers) {
-  EXPECT_EQ(found({replicate(4)}, {2, 2}).slices_here(cluster_of({2, 2})), 2);
+TEST(Placement, OfStagesLiesSideBySideOrStageByStage) {
+  const std::vector<Strategy> two{replicate(1, "a"), replicate(1, "b")};
+  EXPECT_EQ(stages_of_devices(found(two, {4})), (std::vector<int>{0, 1, 0, 1}));
+  EXPECT_EQ(found(two, {8}).replicas, 4);
+  const Config apart{{"cluster.device_place_prefer_intra_node", false}};
+  EXPECT_EQ(stages_of_devices(found(two, {4}, apart)), (std::vector<int>{0, 0, 1, 1}));
+  const std::vector<Strategy> uneven{replicate(2, "a"), replicate(1, "b")};
+  EXPECT_EQ(stages_of_devices(found(uneven, {6})), (std::vector<int>{0, 0, 1, 0, 0, 1}));
+  EXPECT_EQ(stages_of_devices(found(uneven, {6}, apart)), (std::vector<int>{0, 0, 0, 0, 1, 1}));
 }
 
-TEST(Replication, RefusesParts) {
+TEST(Placement, KnowsTheWorkersOfAStage) {
+  const Placement placement = found({replicate(1, "a"), replicate(1, "b")}, {1, 2, 1});
+  const Cluster cluster = cluster_of({1, 2, 1});
+  EXPECT_EQ(placement.workers_of(0, cluster), (std::vector<int>{0, 1}));
+  EXPECT_EQ(placement.workers_of(1, cluster), (std::vector<int>{1, 2}));
+  EXPECT_EQ(placement.devices_of(0, 1, cluster), std::vector<int>{2});
+}
+
+TEST(Placement, DealsTaskGraphsOutToStages) {
+  const Config config{{"pipeline.strategy", "Interleaved"}, {"pipeline.num_stages", 2}};
+  const std::vector<Strategy> four{replicate(1, "a"), replicate(1, "b"), replicate(1, "c"),
+                                   replicate(1, "d")};
+  EXPECT_EQ(found(four, {2}, config).stages(), 2);
+  EXPECT_EQ(found(four, {2}, config).chunks_per_stage, 2);
+  const Config unsaid{{"pipeline.strategy", "Interleaved"}};
+  EXPECT_THAT(error_of([&] { found(four, {2}, unsaid); }),
+              HasSubstr("the Interleaved schedule deals 4 TaskGraphs out to stages, but not said "
+                        "to how many"));
+  const Config three{{"pipeline.strategy", "Interleaved"}, {"pipeline.num_stages", 3}};
+  EXPECT_THAT(error_of([&] { found(four, {3}, three); }),
+              HasSubstr("4 TaskGraphs cannot be dealt out evenly to 3 stages"));
+}
+
+TEST(Placement, RefusesParts) {
   EXPECT_THAT(error_of([] {
                 found({replicate(2)}, {3, 3});
               }),
@@ -48,13 +88,7 @@ TEST(Replication, RefusesParts) {
               HasSubstr("3 devices cannot be shared out over model replicas of 2 devices"));
 }
 
-TEST(Replication, RefusesWhatDoesNotExistYet) {
-  EXPECT_THAT(
-      error_of([] {
-        found({replicate(1, "a"), replicate(1, "b")}, {2});
-      }),
-      HasSubstr("the step has 2 TaskGraphs, which lie on different devices: a pipeline is not "
-                "available yet"));
+TEST(Placement, RefusesWhatDoesNotExistYet) {
   EXPECT_THAT(error_of([] { found({split(2)}, {2}); }),
               HasSubstr("to split operators over devices is not available yet"));
 }

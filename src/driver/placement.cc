@@ -1,0 +1,115 @@
+#include "driver/placement.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "config/checks.h"
+
+namespace epl {
+namespace {
+
+constexpr const char* kStages = "pipeline.num_stages";
+
+std::string asked_by(const std::vector<Strategy>& taskgraphs, const Cluster& cluster) {
+  std::vector<std::string> lines;
+  for (const Strategy& strategy : taskgraphs) lines.push_back(strategy.asked_by());
+  if (lines.empty()) {
+    lines.push_back(
+        concat(cluster.total_gpu_num, " devices and no strategy, so each has a replica"));
+  }
+  return join(lines, "\n            ");
+}
+
+// A replica's first stage lies on whole workers, or several lie on one: else a worker would hold a
+// part of one replica and a part of another, and read rows of both.
+void check_workers(const Placement& placement, const Cluster& cluster) {
+  const int slices = placement.stage_devices[0];
+  for (int worker = 0; worker < cluster.worker_num; ++worker) {
+    const auto devices = static_cast<int>(placement.devices_of(0, worker, cluster).size());
+    if (devices == 0 || devices % slices == 0 || slices % devices == 0) continue;
+    throw Error(
+        concat("a replica of ", slices, " devices cannot lie on workers with ",
+               join(cluster.worker_devices, ", "), " devices: worker ", worker, " has ", devices),
+        placement.asked_by,
+        "devices per worker that the replica's devices divide, or are a multiple of");
+  }
+}
+
+// Several TaskGraphs on the devices of one.
+void place_colocated(const std::vector<Strategy>& taskgraphs, Placement& placement) {
+  int& devices = placement.stage_devices[0];
+  for (const Strategy& strategy : taskgraphs) devices = std::max(devices, strategy.device_count);
+  EPL_CHECK(std::all_of(taskgraphs.begin(), taskgraphs.end(),
+                        [&](const Strategy& strategy) { return strategy.device_count == devices; }),
+            "TaskGraphs on the same devices have different device counts", placement.asked_by,
+            concat("replicate(", devices, ") for all of them"));
+}
+
+// Interleaved, pipeline.num_stages says on how many stages the TaskGraphs are dealt out; otherwise
+// each has its own.
+int stages_of(const std::vector<Strategy>& taskgraphs, const Config& config,
+              const std::string& asked_by) {
+  const auto count = static_cast<int>(taskgraphs.size());
+  if (config.get<std::string>("pipeline.strategy") != "Interleaved") return count;
+  const auto stages = static_cast<int>(config.get<int64_t>(kStages));
+  const bool possible = stages > 0 && stages <= count && count % stages == 0;
+  EPL_CHECK(possible,
+            stages == 0
+                ? concat("the Interleaved schedule deals ", count,
+                         " TaskGraphs out to stages, but not said to how many")
+                : concat(count, " TaskGraphs cannot be dealt out evenly to ", stages, " stages"),
+            concat(config.asked_by("pipeline.strategy"), "\n            ", asked_by),
+            concat(kStages, " = a number that divides ", count));
+  return stages;
+}
+
+void place_stages(const std::vector<Strategy>& taskgraphs, int stages, Placement& placement) {
+  placement.chunks_per_stage = static_cast<int>(taskgraphs.size()) / stages;
+  placement.stage_devices.clear();
+  placement.stage_asked_by.clear();
+  for (size_t i = 0; i < taskgraphs.size(); ++i) {
+    const Strategy& strategy = taskgraphs[i];
+    const size_t stage = i % static_cast<size_t>(stages);
+    if (i < static_cast<size_t>(stages)) {
+      placement.stage_devices.push_back(strategy.device_count);
+      placement.stage_asked_by.push_back(strategy.asked_by());
+    }
+    EPL_CHECK(placement.stage_devices[stage] == strategy.device_count,
+              concat("TaskGraphs ", stage, " and ", i, " share stage ", stage,
+                     " but have different device counts, ", placement.stage_devices[stage], " and ",
+                     strategy.device_count),
+              placement.asked_by, "the same device_count for both");
+  }
+}
+
+}  // namespace
+
+Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
+                         const Config& config) {
+  Placement placement;
+  const bool colocated = config.get<bool>("cluster.colocate_split_and_replicate");
+  placement.asked_by = asked_by(taskgraphs, cluster);
+  const bool pipeline = taskgraphs.size() > 1 && !colocated;
+  const int stages = pipeline ? stages_of(taskgraphs, config, placement.asked_by)
+                              : static_cast<int>(taskgraphs.size());
+  check_devices({taskgraphs.begin(), taskgraphs.begin() + stages}, cluster, config);
+  if (cluster.total_gpu_num == 1) return Placement();
+  for (const Strategy& strategy : taskgraphs) {
+    EPL_CHECK(strategy.kind == Strategy::Kind::kReplicate || strategy.device_count == 1,
+              "to split operators over devices is not available yet", strategy.asked_by(),
+              "epl::replicate");
+  }
+  if (pipeline) {
+    place_stages(taskgraphs, stages, placement);
+  } else {
+    placement.stage_asked_by = {placement.asked_by};
+    place_colocated(taskgraphs, placement);
+  }
+  placement.replicas = cluster.total_gpu_num / placement.devices_of_replica();
+  placement.by_replica = config.get<bool>("cluster.device_place_prefer_intra_node");
+  check_workers(placement, cluster);
+  return placement;
+}
+
+}  // namespace epl

@@ -1,0 +1,69 @@
+#include "driver/stage_parameters.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace epl {
+namespace {
+
+// By parameter (a leaf): the stages that have a gradient of it, in order.
+std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan) {
+  std::map<int, std::vector<int>> stages;
+  for (size_t stage = 0; stage < plan.programs.size(); ++stage) {
+    for (const auto& gradient : plan.programs[stage].gradients) {
+      auto& list = stages[gradient.leaf];
+      const auto number = static_cast<int>(stage);
+      if (list.empty() || list.back() != number) list.push_back(number);
+    }
+  }
+  return stages;
+}
+
+std::set<int> workers_with(const ReadyStep& step, const std::vector<int>& stages,
+                           const Cluster& cluster) {
+  std::set<int> workers;
+  for (int stage : stages) {
+    for (int worker : step.placement().workers_of(stage, cluster)) workers.insert(worker);
+  }
+  return workers;
+}
+
+}  // namespace
+
+int first_holder(const ReadyStep& step, int leaf, const Cluster& cluster) {
+  return *workers_with(step, stages_by_leaf(step.plan()).at(leaf), cluster).begin();
+}
+
+void reduce_tied(ReadyStep& step) {
+  if (step.plan().tied.empty()) return;
+  const auto stages = stages_by_leaf(step.plan());
+  step.gradients().reduce_tied([&](const StepGradients::Entry& entry) {
+    return step.ways().workers_of(stages.at(entry.leaf));
+  });
+}
+
+void gather_parameters(Job& job, const ReadyStep& step) {
+  if (job.workers() == nullptr || !step.placement().is_pipeline()) return;
+  const c10::AutoGradMode no_grad(false);
+  using Pair = std::pair<at::Tensor, at::Tensor>;  // the user's tensor and what travels for it
+  std::map<std::pair<int, at::ScalarType>, std::vector<Pair>> by_root;
+  for (const auto& [leaf, stages] : stages_by_leaf(step.plan())) {
+    const std::set<int> workers = workers_with(step, stages, job.cluster());
+    if (static_cast<int>(workers.size()) == job.cluster().worker_num) continue;
+    const Leaf& source = step.compiled().graph.leaves[static_cast<size_t>(leaf)];
+    const at::Tensor own = source.tensor.detach();
+    if (own.numel() == 0) continue;
+    by_root[{*workers.begin(), own.scalar_type()}].emplace_back(own, own.contiguous());
+  }
+  for (const auto& [key, pairs] : by_root) {
+    std::vector<at::Tensor> travelling;
+    for (const auto& pair : pairs) travelling.push_back(pair.second);
+    job.workers()->broadcast(travelling, key.first);
+    for (const auto& [own, copy] : pairs) {
+      if (copy.data_ptr() != own.data_ptr()) at::Tensor(own).copy_(copy);
+    }
+  }
+}
+
+}  // namespace epl

@@ -1,0 +1,54 @@
+// The ways between workers that the stages of a trainer need: for each set of workers that sum
+// gradients of a stage, and for each pair of devices of neighbouring stages on different workers.
+//
+// Making them is a matter for all workers together, in the same order: each makes them once, with
+// its first step, and keeps them for the steps of all shapes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "driver/job.h"
+#include "program/placement.h"
+#include "runtime/stage_mail.h"
+
+namespace epl {
+
+class StageWays {
+ public:
+  StageWays(Job& job, const Placement& placement, const Config& config);
+  ~StageWays();
+  StageWays(const StageWays&) = delete;
+  StageWays& operator=(const StageWays&) = delete;
+
+  const Placement& placement() const { return placement_; }
+
+  // For the gradients of a stage; none where one worker has all devices of it.
+  const std::vector<Channel>& channels(int stage) const;
+
+  // A communicator of all workers that have one of these stages, for the main thread; null where
+  // that is this one alone.
+  Communicator* workers_of(const std::vector<int>& stages) const;
+
+  // Between devices of different workers.
+  const std::vector<StageWay>& between_devices() const { return ways_; }
+  Mailbox& mailbox() { return mailbox_; }
+
+ private:
+  std::vector<int> workers_with(const std::vector<int>& stages) const;
+  void make_channels(Job& job, const Config& config);
+  void make_ways(Job& job, const Config& config);
+
+  const Placement placement_;
+  const Cluster cluster_;
+  Mailbox mailbox_;
+  std::vector<const std::vector<Channel>*> by_stage_;
+  std::map<std::vector<int>, std::vector<Channel>> channels_;  // by the workers that share them
+  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // likewise
+  Communicator* all_ = nullptr;
+  const std::vector<Channel> none_;
+  std::vector<StageWay> ways_;
+};
+
+}  // namespace epl

@@ -1,0 +1,94 @@
+// The gradients of a step on the devices of this worker, by parameter.
+//
+// A parameter's gradient is the sum of what all devices have of it: those that took other rows, and
+// in a pipeline those of other stages that use the parameter as well. Within a worker the update
+// reads all of them and sums as it goes; where the sum is needed itself it is made in the first of
+// them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "driver/compile.h"
+#include "driver/model.h"
+#include "program/placement.h"
+#include "runtime/device_team.h"
+#include "runtime/executor.h"
+#include "runtime/gradient_exchange.h"
+
+namespace epl {
+
+class StepGradients {
+ public:
+  // By device of this worker: its place and executor. By stage: the exchange between workers, null
+  // for stages that this worker has no device of.
+  struct Devices {
+    std::vector<Place> places;
+    std::vector<Executor*> executors;
+    std::vector<GradientExchange*> exchanges;
+  };
+  StepGradients(const CompiledStep& step, Devices devices);
+
+  // For each update instruction: the optimizers and their parts of the gradients.
+  struct Part {
+    size_t optimizer;
+    std::vector<ParameterGradient> gradients;  // with all that is still to be added
+    std::vector<ParameterGradient> summed;     // after sum_into_first()
+    std::vector<size_t> entries;               // as gradients; none for parameters that coast
+  };
+  // `had_gradient`: parameters that some step gave one. Where this step gives none they get zeros.
+  void bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient);
+  std::vector<std::vector<Part>>& updates() { return updates_; }
+  // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
+  void refresh_late();
+
+  // What is added up for one parameter. Tied parameters have more than one gradient a device.
+  struct Contribution {
+    size_t device = 0;
+    size_t gradient = 0;  // of the device's program
+  };
+  struct Entry {
+    int leaf = 0;
+    std::string name;
+    at::Tensor parameter;
+    std::vector<Contribution> parts;  // in the order of devices
+    bool tied = false;                // stages that may lie on other workers have parts as well
+  };
+  const std::vector<Entry>& entries() const { return entries_; }
+  const at::Tensor& gradient(const Contribution& part) const;
+
+  // Into the first part of each entry, each device of the team some of them.
+  void sum_into_first(DeviceTeam& team);
+  // One for each entry, once they are summed.
+  std::vector<at::Tensor> reduced() const;
+
+  // The gradients of one replica, which lies on this worker as a whole: those of its devices are
+  // added into one of them, the others become zero. One for each entry.
+  std::vector<at::Tensor> of_replica(int replica);
+
+  // Sums what tied parameters have on this worker and on others. `workers_of`: a communicator of
+  // the workers that have parts of the entry, or null where this worker has all.
+  void reduce_tied(const std::function<Communicator*(const Entry&)>& workers_of);
+
+ private:
+  void find_entries();
+  bool is_sparse(const Contribution& part) const;
+  bool made_late(const Entry& entry) const;
+  bool summed_between_workers(const Entry& entry) const;
+  ParameterGradient bound(const Entry& entry) const;
+  ParameterGradient sum_of(const Entry& entry) const;
+  void bind_coasting(Model& model, std::set<c10::TensorImpl*>& had_gradient);
+  const Program& program(size_t device) const {
+    return step_.plan.programs[static_cast<size_t>(devices_.places[device].stage)];
+  }
+
+  const CompiledStep& step_;
+  const Devices devices_;
+  std::vector<Entry> entries_;
+  std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
+  std::vector<std::vector<Part>> updates_;
+};
+
+}  // namespace epl

@@ -1,0 +1,29 @@
+// AssignChunks: cuts the step into the chunks of a pipeline, by its scopes.
+//
+// With T TaskGraphs the chunks are 0, 1, ..., T - 1; a micro batch goes forward through them in
+// this order and backward in reverse. Where a later TaskGraph hands a value back to an earlier one
+// (a scope that is entered again after another one) the model goes round once more: chunk T is the
+// second part of TaskGraph 0, and so on.
+//
+// Code outside of any scope joins the chunk that its inputs come from; what reads parameters,
+// constants and the batch alone, the first chunk that reads it. Backward nodes in no scope join the
+// chunk of the values that their forward saved, or of the gradient that they read.
+//
+// Afterwards values go only to the same or a later chunk within forward, to the same or an earlier
+// one within backward, and from forward to any chunk's backward.
+#pragma once
+
+#include "ir/pass.h"
+
+namespace epl {
+
+class AssignChunks : public Pass {
+ public:
+  std::string name() const override { return "assign chunks"; }
+  bool run(Graph& graph) override;
+};
+
+// Chunks of a graph that went through the pass: a multiple of the number of its TaskGraphs.
+int chunk_count(const Graph& graph);
+
+}  // namespace epl

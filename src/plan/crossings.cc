@@ -1,0 +1,125 @@
+#include "plan/crossings.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+constexpr int kNobody = -1;
+
+// By value: the node that makes it, kNobody for leaves.
+std::vector<int> makers_of(const Graph& graph) {
+  std::vector<int> makers(static_cast<size_t>(graph.value_count()), kNobody);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for_each_output(graph.nodes[i],
+                    [&](ValueId id) { makers[static_cast<size_t>(id)] = static_cast<int>(i); });
+  }
+  return makers;
+}
+
+// By node: whether a node of another chunk needs it, through whatever nodes of its own chunk.
+// Guards and writes of state, which have no reader, count as needed.
+std::vector<bool> needed_elsewhere(const Graph& graph) {
+  const std::vector<int> makers = makers_of(graph);
+  std::vector<bool> needed(graph.nodes.size(), false);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    bool has_results = false;
+    for_each_output(node, [&](ValueId) { has_results = true; });
+    if (!has_results || node.expects) needed[i] = true;
+    for_each_input(node, [&](ValueId id) {
+      const int maker = makers[static_cast<size_t>(id)];
+      if (maker == kNobody) return;
+      const auto at = static_cast<size_t>(maker);
+      if (graph.nodes[at].chunk != node.chunk || needed[i]) needed[at] = true;
+    });
+  }
+  return needed;
+}
+
+}  // namespace
+
+std::vector<ChunkTask> tasks_of_nodes(const Graph& graph, bool splits_backward) {
+  const std::vector<bool> needed = needed_elsewhere(graph);
+  std::vector<ChunkTask> tasks;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    Task::Kind kind = Task::Kind::kForward;
+    if (node.phase == Phase::kBackward) {
+      kind = splits_backward && !needed[i] ? Task::Kind::kWeights : Task::Kind::kBackward;
+    }
+    tasks.push_back({kind, node.chunk});
+  }
+  return tasks;
+}
+
+std::vector<Crossing> find_crossings(const Graph& graph, const std::vector<ChunkTask>& tasks) {
+  std::set<ValueId> batch;
+  std::set<ValueId> everywhere;  // storages
+  for (const auto& leaf : graph.leaves) {
+    if (leaf.kind == Leaf::Kind::kInput) {
+      batch.insert(leaf.value);
+    } else {
+      everywhere.insert(graph.value(leaf.value).storage);
+    }
+  }
+  const std::vector<int> makers = makers_of(graph);
+  // By value and reading chunk: the first task that reads it.
+  std::map<std::pair<ValueId, int>, ChunkTask> readers;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for_each_input(graph.nodes[i], [&](ValueId id) {
+      const auto reader = readers.emplace(std::make_pair(id, tasks[i].chunk), tasks[i]).first;
+      reader->second = std::min(reader->second, tasks[i]);
+    });
+  }
+  std::map<std::pair<ChunkTask, ChunkTask>, std::vector<ValueId>> found;
+  for (const auto& [key, reader] : readers) {
+    const ValueId id = key.first;
+    const int maker = makers[static_cast<size_t>(id)];
+    if (everywhere.count(graph.value(id).storage) != 0) continue;
+    if (maker == kNobody && batch.count(id) == 0) continue;
+    const ChunkTask from = maker == kNobody ? ChunkTask{} : tasks[static_cast<size_t>(maker)];
+    if (from.chunk != reader.chunk) found[{from, reader}].push_back(id);
+  }
+  std::vector<Crossing> crossings;
+  for (auto& [ends, values] : found) crossings.push_back({ends.first, ends.second, values});
+  return crossings;
+}
+
+// In memory order a value is [outer, rows, inner]; a view keeps that order, so what stands before
+// the rows must be there afterwards or hides among them.
+std::vector<bool> rows_in_order(const Graph& graph, const std::vector<int>& batch_dims) {
+  const auto outer = [&](ValueId id) {
+    const auto& sizes = graph.value(id).type.sizes;
+    const int dim = batch_dims[static_cast<size_t>(id)];
+    return std::accumulate(sizes.begin(), sizes.begin() + dim, int64_t{1}, std::multiplies<>());
+  };
+  std::vector<double> hidden(static_cast<size_t>(graph.value_count()), 1);
+  for (const auto& node : graph.nodes) {
+    double most = 1;
+    int64_t outer_before = 1;
+    for_each_input(node, [&](ValueId id) {
+      if (batch_dims[static_cast<size_t>(id)] < 0) return;
+      most = std::max(most, hidden[static_cast<size_t>(id)]);
+      outer_before = outer(id);
+    });
+    const std::string name = op_name(node);
+    const bool reshapes = name == "aten::view" || name == "aten::_unsafe_view" ||
+                          name == "aten::reshape" || name == "aten::_reshape_alias";
+    for_each_output(node, [&](ValueId id) {
+      if (batch_dims[static_cast<size_t>(id)] < 0) return;
+      double& here = hidden[static_cast<size_t>(id)];
+      here = reshapes ? most * static_cast<double>(outer_before) / static_cast<double>(outer(id))
+                      : most;
+    });
+  }
+  std::vector<bool> in_order;
+  for (double each : hidden) in_order.push_back(each == 1);
+  return in_order;
+}
+
+}  // namespace epl

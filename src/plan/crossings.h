@@ -1,0 +1,43 @@
+// What goes between the chunks of a pipeline: found from the graph.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "ir/graph.h"
+#include "program/schedule.h"
+
+namespace epl {
+
+// A task of any micro batch: what kind, of which chunk.
+struct ChunkTask {
+  Task::Kind kind = Task::Kind::kForward;
+  int chunk = 0;
+
+  bool operator<(const ChunkTask& other) const {
+    return chunk != other.chunk ? chunk < other.chunk : kind < other.kind;
+  }
+  bool operator==(const ChunkTask& other) const {
+    return chunk == other.chunk && kind == other.kind;
+  }
+};
+
+// For each node the task that it belongs to. Where backward is split, its nodes that nothing but
+// the gradients of parameters need wait for kWeights.
+std::vector<ChunkTask> tasks_of_nodes(const Graph& graph, bool splits_backward);
+
+// The values that one task makes and tasks of other chunks read. The batch is made by forward of
+// chunk 0. Parameters, state and constants are there for everyone, and so are their views.
+struct Crossing {
+  ChunkTask from;
+  ChunkTask to;  // the first task of its chunk that reads them
+  std::vector<ValueId> values;
+};
+std::vector<Crossing> find_crossings(const Graph& graph, const std::vector<ChunkTask>& tasks);
+
+// Whether the rows of a value lie one after another along its batch dimension. They do not where
+// [sequence, batch] was flattened: then what devices have of it cannot be put end to end. By value;
+// `batch_dims` as in TwoSizes.
+std::vector<bool> rows_in_order(const Graph& graph, const std::vector<int>& batch_dims);
+
+}  // namespace epl

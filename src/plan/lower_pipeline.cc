@@ -1,0 +1,299 @@
+#include "plan/lower_pipeline.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "plan/crossings.h"
+#include "plan/program_parts.h"
+#include "plan/segment_builder.h"
+#include "plan/transfers.h"
+#include "program/verify.h"
+
+namespace epl {
+namespace {
+
+std::string name_of(const ChunkTask& task) {
+  const char* const names[] = {"forward ", "backward ", "weights "};
+  return concat(names[static_cast<size_t>(task.kind)], task.chunk);
+}
+
+// One chunk of a stage: its parts, and where each of them lies for each micro batch in flight.
+struct Chunk {
+  std::vector<SegmentPart> parts;                 // by Task::Kind
+  std::vector<std::vector<int>> segments;         // [room][kind]
+  std::vector<int> first_segments;                // [kind], for micro batch 0
+  std::vector<std::map<ValueId, SlotId>> places;  // [room]: of what is given and taken
+};
+
+class PipelineLowering {
+ public:
+  PipelineLowering(const std::vector<Stage>& stages, const Schedule& schedule,
+                   const LowerOptions& options)
+      : stages_(stages),
+        schedule_(schedule),
+        options_(options),
+        tasks_(tasks_of_nodes(*stages[0].graph, schedule.splits_backward)),
+        crossings_(find_crossings(*stages[0].graph, tasks_)) {
+    const Graph& graph = *stages[0].graph;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      for_each_output(graph.nodes[i], [&](ValueId id) { maker_[id] = tasks_[i]; });
+    }
+  }
+
+  Plan run() {
+    plan_.micro_batches = options_.micro_batches;
+    plan_.replicas = options_.replicas;
+    plan_.schedule = schedule_;
+    for (const auto& crossing : crossings_) {
+      const auto from = static_cast<size_t>(stage_of(crossing.from.chunk));
+      const auto to = static_cast<size_t>(stage_of(crossing.to.chunk));
+      plan_.transfers.push_back(make_transfer(crossing, stages_[from], stages_[to]));
+      plan_.transfers.back().from = static_cast<int>(from);
+      plan_.transfers.back().to = static_cast<int>(to);
+      plan_.transfers.back().name = name_of(crossing.from) + " to " + name_of(crossing.to);
+    }
+    for (size_t stage = 0; stage < stages_.size(); ++stage) build_stage(static_cast<int>(stage));
+    find_tied();
+    // A guard may send the step back to its start.
+    plan_.reduces_early = options_.reduces_early && !plan_.has_guards();
+    for (size_t stage = 0; stage < stages_.size(); ++stage) add_instructions(stage);
+    verify_plan(plan_);
+    return std::move(plan_);
+  }
+
+ private:
+  int stage_of(int chunk) const { return schedule_.stage_of_chunk[static_cast<size_t>(chunk)]; }
+  int kinds() const { return schedule_.splits_backward ? 3 : 2; }
+  int rooms(int chunk) const { return schedule_.in_flight[static_cast<size_t>(chunk)]; }
+
+  SegmentPart make_part(const Graph& graph, const ChunkTask& task) const {
+    SegmentPart part;
+    part.name = name_of(task);
+    part.kind = task.kind;
+    part.chunk = task.chunk;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (tasks_[i] == task) part.nodes.push_back(&graph.nodes[i]);
+    }
+    const bool first = task == ChunkTask{};
+    if (first) part.given = loaded(graph);
+    std::set<ValueId> taken;
+    for (const auto& crossing : crossings_) {
+      if (crossing.to == task) {
+        part.given.insert(part.given.end(), crossing.values.begin(), crossing.values.end());
+      }
+      if (crossing.from == task) taken.insert(crossing.values.begin(), crossing.values.end());
+    }
+    part.taken.assign(taken.begin(), taken.end());
+    const auto made_here = [&](ValueId id) {
+      const auto maker = maker_.find(id);
+      return maker == maker_.end() ? first : maker->second == task;
+    };
+    if (made_here(graph.loss)) part.loss = graph.loss;
+    for (const auto& metric : graph.metrics) {
+      if (made_here(metric.value)) part.metrics.push_back(metric);
+    }
+    return part;
+  }
+
+  // The tensors of the batch that chunk 0 reads or hands on.
+  std::vector<ValueId> loaded(const Graph& graph) const {
+    std::set<ValueId> read;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (tasks_[i].chunk != 0) continue;
+      for_each_input(graph.nodes[i], [&](ValueId id) { read.insert(id); });
+    }
+    for (const auto& crossing : crossings_) {
+      read.insert(crossing.values.begin(), crossing.values.end());
+    }
+    for (const auto& metric : graph.metrics) read.insert(metric.value);
+    std::vector<ValueId> values;
+    for (const auto& leaf : graph.leaves) {
+      const bool wanted = leaf.kind == Leaf::Kind::kInput && read.count(leaf.value) != 0;
+      if (wanted) values.push_back(leaf.value);
+    }
+    return values;
+  }
+
+  void build_stage(int stage) {
+    const Graph& graph = *stages_[static_cast<size_t>(stage)].graph;
+    Program program;
+    program.devices = stages_[static_cast<size_t>(stage)].devices;
+    add_leaves(graph, InputPlaces::kEachMicroBatch, program);
+    std::map<ValueId, size_t> gradients;
+    for (const auto& gradient : graph.gradients) {
+      const ChunkTask& made = maker_.at(gradient.value);
+      if (stage_of(made.chunk) != stage) continue;
+      gradients[gradient.value] = program.gradients.size();
+      made_in_[{stage, static_cast<int>(program.gradients.size())}] = made;
+      add_kept_gradient(graph, gradient, program);
+    }
+    std::vector<SegmentBuilder> builders;  // one a room of each chunk
+    int64_t shared = 0;
+    for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
+      if (stage_of(chunk) != stage) continue;
+      Chunk& built = chunks_[chunk];
+      for (int kind = 0; kind < kinds(); ++kind) {
+        built.parts.push_back(make_part(graph, {static_cast<Task::Kind>(kind), chunk}));
+      }
+      for (int room = 0; room < rooms(chunk); ++room) {
+        builders.emplace_back(graph, built.parts, gradients, program, options_.backend);
+        build_room(built, room, builders.back());
+        shared = std::max(shared, builders.back().bytes().shared);
+      }
+    }
+    int64_t end = program.arena_bytes;
+    std::vector<int64_t> begins;
+    for (const auto& builder : builders) {
+      begins.push_back(end);
+      end += align_up(builder.bytes().room);
+    }
+    for (size_t i = 0; i < builders.size(); ++i) builders[i].place_new_buffers(end, begins[i]);
+    program.arena_bytes = end + shared;
+    plan_.programs.push_back(std::move(program));
+  }
+
+  // Micro batch 0 keeps its gradients, the others add to them.
+  void build_room(Chunk& chunk, int room, SegmentBuilder& builder) {
+    std::vector<int> segments{builder.build(chunk.parts[0], Accumulation::kNext)};
+    std::map<ValueId, SlotId> places;
+    builder.mark();
+    const bool comes_again = room > 0 || rooms(chunk.parts[0].chunk) < options_.micro_batches;
+    if (comes_again) {
+      for (int kind = 1; kind < kinds(); ++kind) {
+        segments.push_back(
+            builder.build(chunk.parts[static_cast<size_t>(kind)], Accumulation::kNext));
+      }
+      note_places(chunk, builder, places);
+    }
+    if (room == 0) {
+      if (comes_again) builder.rewind();
+      chunk.first_segments = {segments[0]};
+      for (int kind = 1; kind < kinds(); ++kind) {
+        SegmentPart part = chunk.parts[static_cast<size_t>(kind)];
+        part.name += ", first";
+        chunk.first_segments.push_back(builder.build(part, Accumulation::kFirst));
+      }
+      note_places(chunk, builder, first_places_[chunk.parts[0].chunk]);
+      if (!comes_again) segments = chunk.first_segments;
+      if (!comes_again) places = first_places_[chunk.parts[0].chunk];
+    }
+    chunk.segments.push_back(std::move(segments));
+    chunk.places.push_back(std::move(places));
+  }
+
+  static void note_places(const Chunk& chunk, SegmentBuilder& builder,
+                          std::map<ValueId, SlotId>& places) {
+    for (const auto& part : chunk.parts) {
+      for (ValueId id : part.given) places[id] = builder.slot_of(id);
+      for (ValueId id : part.taken) places[id] = builder.slot_of(id);
+    }
+  }
+
+  void find_tied() {
+    std::map<int, std::vector<Plan::TiedGradient>> by_leaf;
+    for (size_t stage = 0; stage < plan_.programs.size(); ++stage) {
+      const auto& gradients = plan_.programs[stage].gradients;
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        by_leaf[gradients[i].leaf].push_back({static_cast<int>(stage), static_cast<int>(i)});
+      }
+    }
+    for (const auto& [leaf, gradients] : by_leaf) {
+      if (gradients.size() > 1) plan_.tied.push_back(gradients);
+    }
+  }
+
+  bool is_tied(size_t stage, int gradient) const {
+    return std::any_of(plan_.tied.begin(), plan_.tied.end(), [&](const auto& entry) {
+      return std::any_of(entry.begin(), entry.end(), [&](const Plan::TiedGradient& each) {
+        return each.program == static_cast<int>(stage) && each.gradient == gradient;
+      });
+    });
+  }
+
+  void add_instructions(size_t stage) {
+    Program& program = plan_.programs[stage];
+    for (const auto& task : schedule_.stages[stage]) add_task(stage, task, program);
+    add_updates(options_.apply_groups, program);
+  }
+
+  void add_task(size_t stage, const Task& task, Program& program) {
+    const ChunkTask here{task.kind, task.chunk};
+    const Chunk& chunk = chunks_.at(task.chunk);
+    const auto room = static_cast<size_t>(task.micro_batch % rooms(task.chunk));
+    const auto& places = task.micro_batch == 0 ? first_places_.at(task.chunk) : chunk.places[room];
+    if (here == ChunkTask{}) program.instructions.push_back(load(stage, task, places));
+    for (size_t i = 0; i < crossings_.size(); ++i) {
+      if (!(crossings_[i].to == here)) continue;
+      program.instructions.push_back(move(Instruction::Kind::kReceive, i, task, places));
+    }
+    Instruction run;
+    run.micro_batch = task.micro_batch;
+    const auto& segments = task.micro_batch == 0 ? chunk.first_segments : chunk.segments[room];
+    run.segment = segments[static_cast<size_t>(task.kind)];
+    add_run(stage, here, run, program);
+    for (size_t i = 0; i < crossings_.size(); ++i) {
+      if (!(crossings_[i].from == here)) continue;
+      program.instructions.push_back(move(Instruction::Kind::kSend, i, task, places));
+    }
+  }
+
+  Instruction load(size_t stage, const Task& task, const std::map<ValueId, SlotId>& places) const {
+    Instruction load;
+    load.kind = Instruction::Kind::kLoad;
+    load.micro_batch = task.micro_batch;
+    for (const auto& leaf : stages_[stage].graph->leaves) {
+      const auto place = places.find(leaf.value);
+      const bool loads = leaf.kind == Leaf::Kind::kInput && place != places.end();
+      load.slots.push_back(loads ? place->second : kNoSlot);
+    }
+    return load;
+  }
+
+  Instruction move(Instruction::Kind kind, size_t crossing, const Task& task,
+                   const std::map<ValueId, SlotId>& places) const {
+    Instruction instruction;
+    instruction.kind = kind;
+    instruction.micro_batch = task.micro_batch;
+    instruction.transfer = static_cast<int>(crossing);
+    for (ValueId id : crossings_[crossing].values) instruction.slots.push_back(places.at(id));
+    return instruction;
+  }
+
+  void add_run(size_t stage, const ChunkTask& task, const Instruction& run, Program& program) {
+    const bool reduces = options_.replicas * program.devices > 1;
+    const bool last = run.micro_batch + 1 == options_.micro_batches;
+    LastRun pieces{run, {}, options_.most_reductions, plan_.reduces_early};
+    for (size_t i = 0; i < program.gradients.size(); ++i) {
+      const auto index = static_cast<int>(i);
+      const bool made = made_in_.at({static_cast<int>(stage), index}) == task;
+      if (made && !is_tied(stage, index)) pieces.made.push_back(index);
+    }
+    if (!reduces || !last || pieces.made.empty()) {
+      program.instructions.push_back(run);
+    } else {
+      add_last_run(pieces, program);
+    }
+  }
+
+  const std::vector<Stage>& stages_;
+  const Schedule& schedule_;
+  const LowerOptions& options_;
+  const std::vector<ChunkTask> tasks_;  // by node
+  const std::vector<Crossing> crossings_;
+  std::map<ValueId, ChunkTask> maker_;
+  std::map<int, Chunk> chunks_;
+  std::map<int, std::map<ValueId, SlotId>> first_places_;  // by chunk: of micro batch 0
+  std::map<std::pair<int, int>, ChunkTask> made_in_;       // by stage and gradient
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan lower_pipeline(const std::vector<Stage>& stages, const Schedule& schedule,
+                    const LowerOptions& options) {
+  return PipelineLowering(stages, schedule, options).run();
+}
+
+}  // namespace epl

@@ -1,0 +1,63 @@
+#include "plan/transfers.h"
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+std::string describe(const Graph& graph, ValueId id) {
+  for (const auto& node : graph.nodes) {
+    bool makes = false;
+    for_each_output(node, [&](ValueId made) { makes |= made == id; });
+    if (makes)
+      return concat("the result of ", op_name(node), ", ", print_type(graph.value(id).type));
+  }
+  return concat("a tensor of the batch, ", print_type(graph.value(id).type));
+}
+
+// The one dimension in which the two stages see a value differently, or -1.
+int cut_dim(const Stage& from, const Stage& to, ValueId id) {
+  const auto& before = from.graph->value(id).type.sizes;
+  const auto& after = to.graph->value(id).type.sizes;
+  for (size_t dim = 0; dim < before.size(); ++dim) {
+    if (before[dim] != after[dim]) return static_cast<int>(dim);
+  }
+  return -1;
+}
+
+}  // namespace
+
+Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage& to) {
+  Transfer transfer;
+  transfer.items.resize(crossing.values.size());
+  for (ValueId id : crossing.values) {
+    EPL_CHECK(
+        from.graph->value(id).type.layout == c10::kStrided,
+        concat(describe(*from.graph, id), " goes from one stage to another, but is not dense"),
+        from.asked_by, "to_dense(), or the operators that read it in the same scope");
+  }
+  if (from.devices == to.devices) return transfer;
+  std::vector<int> batch_dims;
+  for (ValueId id = 0; id < from.graph->value_count(); ++id) {
+    batch_dims.push_back(cut_dim(from, to, id));
+  }
+  const std::vector<bool> in_order = rows_in_order(*from.graph, batch_dims);
+  const std::string asked_by = from.asked_by + "\n            " + to.asked_by;
+  for (size_t i = 0; i < crossing.values.size(); ++i) {
+    const ValueId id = crossing.values[i];
+    const int dim = batch_dims[static_cast<size_t>(id)];
+    EPL_CHECK(dim >= 0,
+              concat(describe(*from.graph, id), ", goes from a stage of ", from.devices,
+                     " devices to one of ", to.devices, ", but has no rows to be cut"),
+              asked_by, "the same device_count for both stages");
+    EPL_CHECK(in_order[static_cast<size_t>(id)],
+              concat(describe(*from.graph, id), ", goes from a stage of ", from.devices,
+                     " devices to one of ", to.devices,
+                     ", but its rows are mixed with another dimension"),
+              asked_by, "the batch as dim 0 where the stages meet, or the same device_count");
+    transfer.items[i].batch_dim = dim;
+  }
+  return transfer;
+}
+
+}  // namespace epl

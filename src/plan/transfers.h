@@ -1,0 +1,15 @@
+// How what crosses from one stage to another is cut over their devices.
+#pragma once
+
+#include "plan/crossings.h"
+#include "plan/lower_pipeline.h"
+#include "program/program.h"
+
+namespace epl {
+
+// Where the stages have as many devices each device has one peer; else rows are gathered and cut
+// anew along the batch dimension. Throws epl::Error for a value that has no rows, or whose rows are
+// mixed with another dimension.
+Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage& to);
+
+}  // namespace epl

@@ -1,0 +1,198 @@
+#include "runtime/stage_mail.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool is_way(const Instruction& instruction) {
+  return instruction.kind == Instruction::Kind::kSend ||
+         instruction.kind == Instruction::Kind::kReceive;
+}
+
+// Without the repetitions of an expanded tensor: what has to travel.
+at::Tensor core_of(const at::Tensor& tensor) {
+  at::Tensor core = tensor;
+  for (int64_t dim = 0; dim < core.dim(); ++dim) {
+    if (core.stride(dim) == 0 && core.size(dim) > 1) core = core.narrow(dim, 0, 1);
+  }
+  return core;
+}
+
+std::vector<int64_t> core_sizes(const TensorType& type, int batch_dim, int64_t rows) {
+  std::vector<int64_t> sizes = type.sizes;
+  if (batch_dim >= 0) sizes[static_cast<size_t>(batch_dim)] = rows;
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (type.strides[dim] == 0 && sizes[dim] > 1) sizes[dim] = 1;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+CommonRows common_rows(int64_t rows, int slice, int devices, int peer, int peers) {
+  const int64_t own = rows / devices;
+  const int64_t theirs = rows / peers;
+  const int64_t begin = std::max(own * slice, theirs * peer);
+  const int64_t end = std::min(own * (slice + 1), theirs * (peer + 1));
+  return {begin - own * slice, std::max<int64_t>(0, end - begin)};
+}
+
+StageMail::StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster,
+                     Mailbox& mailbox, const std::vector<StageWay>& ways)
+    : plan_(plan), placement_(placement), cluster_(cluster), mailbox_(mailbox), ways_(ways) {
+  for (const auto& way : ways_) {
+    const bool starts_here = worker_of(way.from, cluster_) == cluster_.worker_index;
+    if (starts_here) outgoing_[{way.from, way.to}] = &way;
+  }
+}
+
+// A step that fails on one device leaves lanes behind, which end when the job's failure comes to
+// their Watch.
+StageMail::~StageMail() {
+  try {
+    finish();
+  } catch (...) {
+    // The step has thrown what is to be known.
+  }
+}
+
+// Where both stages cut rows alike a device has one peer, which takes all; else those with common
+// rows.
+CommonRows StageMail::rows_of(const Transfer& transfer, size_t item, const TensorType& type,
+                              bool sends, int slice, int peer) const {
+  const int batch_dim = transfer.items[item].batch_dim;
+  if (batch_dim < 0) return {0, slice == peer ? 1 : 0};
+  const int here =
+      placement_.stage_devices[static_cast<size_t>(sends ? transfer.from : transfer.to)];
+  const int there =
+      placement_.stage_devices[static_cast<size_t>(sends ? transfer.to : transfer.from)];
+  const int64_t rows = type.sizes[static_cast<size_t>(batch_dim)] * here;
+  return common_rows(rows, slice, here, peer, there);
+}
+
+std::vector<StageMail::Parcel> StageMail::parcels(const Instruction& instruction,
+                                                  int device) const {
+  EPL_ASSERT(is_way(instruction), "a send or a receive");
+  const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
+  const bool sends = instruction.kind == Instruction::Kind::kSend;
+  const Place place = placement_.place(device);
+  const int stage = sends ? transfer.to : transfer.from;
+  const Program& program = plan_.programs[static_cast<size_t>(place.stage)];
+  std::vector<Parcel> result;
+  for (int peer = 0; peer < placement_.stage_devices[static_cast<size_t>(stage)]; ++peer) {
+    Parcel parcel{placement_.device({place.replica, stage, peer}), {}};
+    bool any = false;
+    for (size_t item = 0; item < transfer.items.size(); ++item) {
+      const SlotId slot = instruction.slots[item];
+      const TensorType& type = program.slots[static_cast<size_t>(slot)].type;
+      parcel.items.push_back(rows_of(transfer, item, type, sends, place.slice, peer));
+      any |= parcel.items.back().count > 0;
+    }
+    if (any) result.push_back(std::move(parcel));
+  }
+  return result;
+}
+
+at::Tensor StageMail::piece(const Executor& executor, const Instruction& instruction, size_t item,
+                            const CommonRows& rows) const {
+  const at::Tensor& whole = executor.tensor(instruction.slots[item]);
+  const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
+  const int dim = transfer.items[item].batch_dim;
+  return core_of(dim < 0 ? whole : whole.narrow(dim, rows.first, rows.count));
+}
+
+void StageMail::begin() {
+  works_.clear();
+  mailbox_.clear();
+  for (const auto& way : ways_) {
+    if (worker_of(way.to, cluster_) != cluster_.worker_index) continue;
+    works_.push_back(way.lane->start([this, &way] { receive_all(way); }));
+  }
+}
+
+void StageMail::send(int device, const Executor& executor, const Instruction& send) {
+  for (const auto& parcel : parcels(send, device)) {
+    Letter letter;
+    letter.sent = Clock::now();
+    for (size_t item = 0; item < parcel.items.size(); ++item) {
+      letter.tensors.push_back(
+          piece(executor, send, item, parcel.items[item]).clone(at::MemoryFormat::Contiguous));
+    }
+    const LetterKey key{send.transfer, send.micro_batch, device, parcel.peer};
+    const auto way = outgoing_.find({device, parcel.peer});
+    if (way == outgoing_.end()) {
+      mailbox_.post(key, std::move(letter));
+      continue;
+    }
+    const StageWay& out = *way->second;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    works_.push_back(out.lane->start([&out, tensors = std::move(letter.tensors)] {
+      for (const auto& tensor : tensors) {
+        if (tensor.numel() > 0) out.communicator->send(tensor, out.peer_rank, 0);
+      }
+    }));
+  }
+}
+
+// In the order in which the sender's program sends.
+void StageMail::receive_all(const StageWay& way) {
+  const Place from = placement_.place(way.from);
+  const Program& sender = plan_.programs[static_cast<size_t>(from.stage)];
+  for (const auto& instruction : sender.instructions) {
+    if (instruction.kind != Instruction::Kind::kSend) continue;
+    const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
+    for (const auto& parcel : parcels(instruction, way.from)) {
+      if (parcel.peer != way.to) continue;
+      Letter letter;
+      for (size_t item = 0; item < parcel.items.size(); ++item) {
+        const SlotId slot = instruction.slots[item];
+        const TensorType& type = sender.slots[static_cast<size_t>(slot)].type;
+        const auto sizes =
+            core_sizes(type, transfer.items[item].batch_dim, parcel.items[item].count);
+        letter.tensors.push_back(at::empty(sizes, at::TensorOptions(type.dtype)));
+        if (letter.tensors.back().numel() == 0) continue;
+        way.communicator->receive(letter.tensors.back(), way.peer_rank, 0);
+      }
+      letter.sent = Clock::now();
+      mailbox_.post({instruction.transfer, instruction.micro_batch, way.from, way.to},
+                    std::move(letter));
+    }
+  }
+}
+
+Clock::time_point StageMail::receive(int device, const Executor& executor,
+                                     const Instruction& receive,
+                                     const std::function<void()>& meanwhile) {
+  Clock::time_point sent{};
+  for (const auto& parcel : parcels(receive, device)) {
+    const LetterKey key{receive.transfer, receive.micro_batch, parcel.peer, device};
+    const Letter letter = mailbox_.take(key, meanwhile, [&] {
+      const Transfer& transfer = plan_.transfers[static_cast<size_t>(receive.transfer)];
+      return concat("what device ", device, " waits for from device ", parcel.peer, " (",
+                    transfer.name, ", micro batch ", receive.micro_batch, ")");
+    });
+    sent = std::max(sent, letter.sent);
+    for (size_t item = 0; item < parcel.items.size(); ++item) {
+      piece(executor, receive, item, parcel.items[item]).copy_(letter.tensors[item]);
+    }
+  }
+  return sent;
+}
+
+void StageMail::finish() {
+  std::vector<std::shared_ptr<Work>> works;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    works.swap(works_);
+  }
+  for (const auto& work : works) work->wait();
+}
+
+}  // namespace epl

@@ -1,0 +1,91 @@
+// StageMail: what a pipeline's `send` and `receive` instructions do, for the devices of this
+// worker.
+//
+// Between devices of one worker a value is copied into the Mailbox and out of it. Between workers
+// each pair of devices that have something to say to each other has a way of its own (StageWay): a
+// lane that sends at one end, a lane that receives into the Mailbox at the other, so that devices
+// go on computing while values travel.
+//
+// Where two stages have different numbers of devices, each device sends every peer the rows that
+// both of them have.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/lane.h"
+#include "program/placement.h"
+#include "program/program.h"
+#include "runtime/executor.h"
+#include "runtime/mailbox.h"
+
+namespace epl {
+
+// From one device of the job to another one, on different workers. Here is one end of it.
+struct StageWay {
+  int from = 0;  // devices
+  int to = 0;
+  int peer_rank = 0;  // of the other end in the communicator
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Lane> lane;
+};
+
+// The rows that a device of one stage and one of another have in common.
+struct CommonRows {
+  int64_t first = 0;  // in the part of this end's device
+  int64_t count = 0;  // 0: none
+};
+// `rows` are cut evenly over the `devices` of this end's stage and over the `peers` of the other
+// one.
+CommonRows common_rows(int64_t rows, int slice, int devices, int peer, int peers);
+
+class StageMail {
+ public:
+  // The ways that start or end at this worker; they must outlive the mail.
+  StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster, Mailbox& mailbox,
+            const std::vector<StageWay>& ways);
+  ~StageMail();
+  StageMail(const StageMail&) = delete;
+  StageMail& operator=(const StageMail&) = delete;
+
+  // Before devices run: receiving lanes set out.
+  void begin();
+
+  // From the thread of a device, which is given by its number in the job.
+  void send(int device, const Executor& executor, const Instruction& send);
+
+  // Returns when the last of it was sent: what was waited before that was a bubble.
+  std::chrono::steady_clock::time_point receive(int device, const Executor& executor,
+                                                const Instruction& receive,
+                                                const std::function<void()>& meanwhile);
+
+  // After devices have run: throws what a lane threw.
+  void finish();
+
+ private:
+  // What one device has for another one, or from it: rows of each value of the transfer.
+  struct Parcel {
+    int peer = 0;                   // device
+    std::vector<CommonRows> items;  // one a value
+  };
+  std::vector<Parcel> parcels(const Instruction& instruction, int device) const;
+  CommonRows rows_of(const Transfer& transfer, size_t item, const TensorType& type, bool sends,
+                     int slice, int peer) const;
+  at::Tensor piece(const Executor& executor, const Instruction& instruction, size_t item,
+                   const CommonRows& rows) const;
+  void receive_all(const StageWay& way);
+
+  const Plan& plan_;
+  const Placement& placement_;
+  const Cluster& cluster_;
+  Mailbox& mailbox_;
+  const std::vector<StageWay>& ways_;
+  std::map<std::pair<int, int>, const StageWay*> outgoing_;  // by devices
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Work>> works_;  // guarded by mutex_
+};
+
+}  // namespace epl
