@@ -6,9 +6,9 @@
 // says for each stage in which order it does its tasks. Whoever runs it waits for what a task
 // needs, nothing else: any order that verify_schedule() accepts runs, and none that it refuses.
 //
-//   PreferBackward, 2 stages, 4 micro batches        time ->
-//     stage 0   F0 F1       B0 F2 B1 F3 B2    B3
-//     stage 1      F0 B0 F1 B1 F2 B2 F3 B3
+//   PreferBackward, 2 stages, 4 micro batches
+//     stage 0  F0 F1       B0--- F2 B1--- F3 B2---    B3---
+//     stage 1     F0 B0--- F1 B1--- F2 B2--- F3 B3---
 //
 // Gradients are summed in the order of micro batches in every schedule, so that all of them give
 // the same bits: the tasks of one kind and chunk come in the order of their micro batches.
@@ -32,6 +32,8 @@ struct Task {
   int micro_batch = 0;
 };
 
+std::string str(const Task& task);  // "F3 of chunk 1"
+
 struct Schedule {
   std::string strategy;  // "PreferBackward"
   int micro_batches = 1;
@@ -43,6 +45,7 @@ struct Schedule {
   std::vector<int> in_flight;
 
   int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
+  int stage_of(int chunk) const { return stage_of_chunk.at(static_cast<size_t>(chunk)); }
 };
 
 // What a task waits for besides its turn. THE definition of readiness, for checker and simulator:
@@ -50,12 +53,19 @@ struct Schedule {
 // the chunk behind it; weights need backward of their chunk. All of the same micro batch.
 std::vector<Task> needs(const Task& task, int chunks);
 
-// Throws InternalError where a task is missing or comes twice, tasks of one kind and chunk are not
-// in the order of micro batches, stages wait for each other for ever, or more micro batches are in
-// flight than promised.
+// What Schedule::in_flight is at least, by the order of tasks.
+std::vector<int> count_in_flight(const Schedule& schedule);
+
+// Throws InternalError where a task is missing, comes twice or stands on a stage that does not have
+// its chunk, tasks of one kind and chunk are not in the order of micro batches, stages wait for
+// each other for ever, or more micro batches are in flight than promised.
 void verify_schedule(const Schedule& schedule);
 
-// device x time, as above: each task takes one unit (backward two where it is not split).
+std::string title_of(
+    const Schedule& schedule);  // "Interleaved, 2 stages of 2 chunks, 1 micro batch"
+
+// Stages by time, as above: each task takes one unit, a backward that is not split two. Where
+// stages have several chunks, F3.1 is forward of micro batch 3 through chunk 1.
 std::string print_schedule(const Schedule& schedule);
 
 }  // namespace epl
