@@ -35,6 +35,9 @@ class Verifier {
     std::set<int> reduced;
     std::set<int> updated;
     next_call_ = 0;
+    for (const auto& leaf : program_.leaves) {
+      if (leaf.kind == PlanLeaf::Kind::kSeed && leaf.slot != kNoSlot) write(leaf.slot);
+    }
     for (const auto& instruction : program_.instructions) {
       switch (instruction.kind) {
         case Instruction::Kind::kLoad:
