@@ -11,6 +11,7 @@
 #include "driver/checkpoint_file.h"
 #include "driver/clip.h"
 #include "driver/job.h"
+#include "driver/measured_costs.h"
 #include "driver/merge.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
@@ -73,6 +74,9 @@ struct Trainer::Impl {
   double clip_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  double seconds_since_begin() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
   int reader_of(const ReadyStep& ready, int device) const;
   void apply(Update& update, const std::vector<ParameterGradient>& gradients);
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
@@ -352,12 +356,17 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
 
 void Trainer::Impl::update(ReadyStep& ready, bool summed) {
   job->watch().doing(steps, "update");
+  Span span;
+  span.kind = Span::Kind::kUpdate;
+  span.begin = seconds_since_begin();
   ready.gradients().refresh_late();
   for (auto& parts : ready.gradients().updates()) {
     for (auto& part : parts) {
       apply(model.update(part.optimizer), summed ? part.summed : part.gradients);
     }
   }
+  span.end = seconds_since_begin();
+  for (auto& device : timeline.devices) device.spans.push_back(span);
 }
 
 // Every device updates its part of the parameters.
@@ -403,6 +412,7 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   reduce_and_update(ready, result);
   ready.average_state(job->workers());
   if (config.get<bool>("pipeline.gather_parameters")) epl::gather_parameters(*job, ready);
+  timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   ++steps;
   return result;
@@ -423,8 +433,7 @@ void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<Devi
     }
     timeline.devices.push_back({std::move(name), runs[i].spans});
   }
-  timeline.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  timeline.seconds = seconds_since_begin();
 }
 
 // None where the two draw random numbers that cannot be the same: in a pipeline each device draws
@@ -507,6 +516,22 @@ Timeline Trainer::timeline() const {
   EPL_CHECK(!impl_->timeline.devices.empty(), "there is no timeline before the first step",
             "epl::Trainer::timeline", "call it after step()");
   return impl_->timeline;
+}
+
+Timeline Trainer::simulated() const {
+  const ReadyStep* ready = impl_->recordings.last();
+  EPL_CHECK(ready != nullptr && ready->placement().is_pipeline(),
+            "there is no pipeline to be simulated", "epl::Trainer::simulated",
+            "call it after a step with two or more stages");
+  const int stages = ready->placement().devices_of_replica();
+  EPL_CHECK(impl_->replicas.size() >= stages,
+            concat("a replica has ", stages, " devices, but this worker measured ",
+                   impl_->replicas.size()),
+            "epl::Trainer::simulated", "all stages on one worker: EPL_DEVICES");
+  const Plan& plan = ready->plan();
+  Timeline simulation = simulate(plan.schedule, measured_costs(impl_->timeline, plan));
+  simulation.title = "simulated " + impl_->timeline.title;
+  return simulation;
 }
 
 void Trainer::gather_parameters() {
