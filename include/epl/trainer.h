@@ -107,6 +107,8 @@ class Trainer {
 
   // Parameters, buffers and optimizer state in one file, written to a temporary name first so that
   // a crash leaves the old file whole.
+  // Worker 0 writes. Where the stages of a pipeline lie on several workers, all of them call
+  // save().
   void save(const std::string& path) const;
   void load(const std::string& path);
 

@@ -8,6 +8,7 @@
 #include "driver/checkpoint_file.h"
 #include "driver/measured_costs.h"
 #include "driver/merge.h"
+#include "driver/stage_optimizers.h"
 #include "driver/stage_parameters.h"
 #include "driver/trainer_impl.h"
 #include "ir/text.h"
@@ -191,10 +192,15 @@ std::string Trainer::graph() const {
 }
 
 // All workers have the same to write, so one does. Nobody waits for it: programs that save only on
-// worker 0 and programs that save on all of them both work.
+// worker 0 and programs that save on all of them both work. But where stages lie on several
+// workers, each has optimizer states of its own to hand in.
 void Trainer::save(const std::string& path) const {
   Job& job = *impl_->job;
   job.watch().doing(impl_->steps, "save");
+  if (const ReadyStep* last = impl_->recordings.last()) {
+    epl::gather_parameters(job, *last);
+    gather_optimizer_states(job, *last, impl_->model);
+  }
   if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model);
 }
 

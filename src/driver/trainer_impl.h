@@ -78,8 +78,9 @@ struct Trainer::Impl {
   double local_scale(const ReadyStep& ready) const {
     return takes_mean() ? ready.plan().replicas : 1;
   }
-  bool clips_locally() const {
-    return clips(options) && devices() > 1 &&
+  // With one replica the reduced gradients are the local ones.
+  bool clips_locally(const ReadyStep& ready) const {
+    return clips(options) && ready.plan().replicas > 1 &&
            !config.get<bool>("communication.clip_after_allreduce");
   }
 

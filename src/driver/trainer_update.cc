@@ -69,7 +69,7 @@ double Trainer::Impl::clip_reduced(ReadyStep& ready) {
 }
 
 void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
-  if (clips_locally()) result.gradient_norm = clip_locally(ready);
+  if (clips_locally(ready)) result.gradient_norm = clip_locally(ready);
   ready.start_reductions();
   ready.wait_for_reductions();
   reduce_tied(ready);
@@ -77,7 +77,7 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
     result.skipped = true;
     return;
   }
-  const bool clips_reduced = clips(options) && !clips_locally();
+  const bool clips_reduced = clips(options) && !clips_locally(ready);
   const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
   const bool summed = replicas.size() > 1 && (clips_reduced || verifies);
   if (summed) ready.gradients().sum_into_first(job->team());

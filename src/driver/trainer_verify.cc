@@ -26,7 +26,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
   PlainRequest request{batches,
                        seed(ready, slices),
                        options,
-                       clips_locally(),
+                       clips_locally(ready),
                        local_scale(ready),
                        std::min(slices, static_cast<int>(batches.size())),
                        {},
