@@ -148,9 +148,9 @@ TEST(Interleaved, WithOneChunkAStageIsPreferBackward) {
 TEST(MakeSchedule, TakesAnyNumberOfStagesChunksAndMicroBatches) {
   // make_schedule() verifies each of them.
   for (const char* strategy : kStrategies) {
-    for (int stages : {1, 2, 3, 5}) {
+    for (int stages : {1, 2, 3, 4}) {
       for (int chunks : {1, 2, 3}) {
-        for (int micro_batches : {1, 2, 3, 4, 5, 7, 11}) {
+        for (int micro_batches : {1, 2, 3, 5, 7}) {
           const Schedule schedule = make_schedule(request(strategy, stages, micro_batches, chunks));
           EXPECT_EQ(schedule.chunks(), stages * chunks);
           EXPECT_EQ(schedule.strategy, strategy);
@@ -161,8 +161,8 @@ TEST(MakeSchedule, TakesAnyNumberOfStagesChunksAndMicroBatches) {
 }
 
 TEST(ZeroBubble, LeavesOnlyTheRampWithEqualCosts) {
-  for (int stages : {1, 2, 3, 4, 6, 8}) {
-    for (int micro_batches : {1, 2, 3, 4, 5, 8, 13, 32}) {
+  for (int stages : {1, 2, 3, 4, 8}) {
+    for (int micro_batches : {1, 2, 3, 5, 8, 13}) {
       const std::vector<TaskCosts> costs(static_cast<size_t>(stages));
       EXPECT_NEAR(seconds_of(request("ZeroBubble", stages, micro_batches)),
                   shortest_possible(costs, micro_batches), 1e-9)

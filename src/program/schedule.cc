@@ -71,20 +71,20 @@ std::string str(const Task& task) {
                 task.chunk);
 }
 
-std::vector<Task> needs(const Task& task, int chunks) {
+TaskNeeds needs(const Task& task, int chunks) {
   const int chunk = task.chunk;
   const int micro_batch = task.micro_batch;
-  std::vector<Task> needed;
+  TaskNeeds needed;
   switch (task.kind) {
     case Kind::kForward:
-      if (chunk > 0) needed.push_back({Kind::kForward, chunk - 1, micro_batch});
+      if (chunk > 0) needed.add({Kind::kForward, chunk - 1, micro_batch});
       break;
     case Kind::kBackward:
-      needed.push_back({Kind::kForward, chunk, micro_batch});
-      if (chunk + 1 < chunks) needed.push_back({Kind::kBackward, chunk + 1, micro_batch});
+      needed.add({Kind::kForward, chunk, micro_batch});
+      if (chunk + 1 < chunks) needed.add({Kind::kBackward, chunk + 1, micro_batch});
       break;
     case Kind::kWeights:
-      needed.push_back({Kind::kBackward, chunk, micro_batch});
+      needed.add({Kind::kBackward, chunk, micro_batch});
       break;
   }
   return needed;

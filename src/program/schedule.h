@@ -14,6 +14,7 @@
 // the same bits: the tasks of one kind and chunk come in the order of their micro batches.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,20 @@ struct Schedule {
   int stage_of(int chunk) const { return stage_of_chunk.at(static_cast<size_t>(chunk)); }
 };
 
+// A short list of tasks, without an allocation: planners ask millions of times.
+struct TaskNeeds {
+  std::array<Task, 2> tasks;
+  size_t count = 0;
+
+  void add(const Task& task) { tasks[count++] = task; }
+  const Task* begin() const { return tasks.data(); }
+  const Task* end() const { return tasks.data() + count; }
+};
+
 // What a task waits for besides its turn. THE definition of readiness, for checker and simulator:
 // forward needs forward of the chunk before; backward needs forward of its chunk and backward of
 // the chunk behind it; weights need backward of their chunk. All of the same micro batch.
-std::vector<Task> needs(const Task& task, int chunks);
+TaskNeeds needs(const Task& task, int chunks);
 
 // What Schedule::in_flight is at least, by the order of tasks.
 std::vector<int> count_in_flight(const Schedule& schedule);

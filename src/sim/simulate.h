@@ -2,7 +2,7 @@
 //
 //   SimulatedCosts costs;
 //   costs.chunks.assign(2, {/*forward=*/0.010, /*backward=*/0.020});
-//   std::cout << simulate(make_schedule({"PreferBackward", 2, 1, 8}), costs).str();
+//   std::cout << simulate(schedule, costs).str();  // of two chunks
 //
 // Every stage does its tasks in the schedule's order, each as soon as what it needs has arrived.
 #pragma once
