@@ -24,13 +24,13 @@ struct ModelStep {
   StepFunction step;
   Batch batch;
 
-  Graph capture() const {
+  Graph capture(const std::vector<int>& cuts = {}) const {
     NamedTensors parameters, state;
     for (const auto& entry : net->named_parameters()) {
       parameters.emplace_back(entry.key(), entry.value());
     }
     for (const auto& entry : net->named_buffers()) state.emplace_back(entry.key(), entry.value());
-    return capture_step({step, batch, parameters, state}).graph;
+    return capture_step({step, batch, parameters, state, /*may_keep_tensors=*/false, cuts}).graph;
   }
 };
 

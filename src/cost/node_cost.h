@@ -1,0 +1,52 @@
+// What the nodes of a Graph cost, in seconds: measured while the step was recorded, or estimated
+// from floating-point operations and bytes.
+//
+//   take_shorter_times(graph, recorded_again);   // the first run of an operator is a cold one
+//   NodeCosts costs = node_costs(graph);
+//
+// Costs are compared with each other, to share work out evenly; as a promise of time they are
+// rough.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace epl {
+
+// One core of a server of today. Only the ratios matter where work is shared out, and they change
+// little from one to the next. Measured with LibTorch 1.13 and OpenBLAS on one thread.
+struct Machine {
+  double flops_per_second = 90e9;  // a large float32 matrix product
+  double bytes_per_second = 20e9;  // a pointwise operator, reading and writing
+  double seconds_per_call = 2e-6;  // dispatch and allocation
+};
+
+struct NodeCosts {
+  std::vector<double> seconds;  // one a node of the Graph
+  bool measured = false;        // else estimated
+
+  double total() const;
+};
+
+// Whether the node only changes how memory is seen: a Plan needs no call for it.
+bool is_view(const Graph& graph, const Node& node);
+
+// Multiplications and additions of matrix products and convolutions; 0 for other operators.
+double estimated_flops(const Graph& graph, const Node& node);
+
+// By the slower of arithmetic and memory traffic. Views and uninitialised memory cost nothing.
+double estimated_seconds(const Graph& graph, const Node& node, const Machine& machine = {});
+
+// The recorded time of each node; for nodes without one, and for all where none was recorded, the
+// estimate. Operators on tensors of the same types cost alike, as the layers of a model have them:
+// all of them take the median of their times, so that one that was interrupted does not count.
+// Views cost nothing in either case.
+NodeCosts node_costs(const Graph& graph, const Machine& machine = {});
+
+// Keeps for each node the shorter of its times in two recordings of one step. Where the recordings
+// differ in their operators (the step made a table in its first run), changes nothing and says so.
+bool take_shorter_times(Graph& graph, const Graph& again);
+
+}  // namespace epl
