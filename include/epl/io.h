@@ -25,6 +25,15 @@ struct WorkerShares {
 // The shares of this job, as epl::init() found it: one replica a device.
 WorkerShares worker_shares(SourceLocation where = SourceLocation::current());
 
+// The shares of a job whose model is cut into stages of so many devices each: workers that have a
+// first stage read, each in proportion to its replicas; one that has none gets the share of the
+// worker that reads for it, since it must hand in batches of the same shape, which nobody trains
+// on.
+//
+//   epl::DistributedSampler sampler(rows, {}, epl::pipeline_shares({1, 1}));
+WorkerShares pipeline_shares(const std::vector<int>& stage_devices,
+                             SourceLocation where = SourceLocation::current());
+
 // The files of this worker, or all files where io.slicing is off. Needs the same list in the same
 // order on every worker. Every file is read by one worker and every worker has at least one: what
 // cannot be so is an error, and so is a list that cannot be cut in proportion, unless

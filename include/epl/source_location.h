@@ -1,4 +1,5 @@
-// A place in the user's source. As a default argument, current() names the caller's line.
+// A place in the user's source. As a default argument, current() names the caller's line. What no
+// line asked for has line 0 and says so in place of a file.
 #pragma once
 
 #include <string>
@@ -13,7 +14,9 @@ struct SourceLocation {
                                           int line = __builtin_LINE()) {
     return {file, line};
   }
-  std::string str() const { return std::string(file) + ":" + std::to_string(line); }
+  std::string str() const {
+    return line == 0 ? std::string(file) : std::string(file) + ":" + std::to_string(line);
+  }
 };
 
 }  // namespace epl

@@ -96,6 +96,10 @@ class Trainer {
   // What the devices of this worker did in the last step: a table, or a trace for a browser.
   Timeline timeline() const;
 
+  // The same as its schedule should have gone, from the mean costs of the tasks that were measured:
+  // what is left of the difference is neither computing nor the schedule.
+  Timeline simulated() const;
+
   // Where the stages of a pipeline lie on several workers: brings the parameters of all stages to
   // this worker. Every step does it by itself unless pipeline.gather_parameters is false. On all
   // workers together.
@@ -103,6 +107,8 @@ class Trainer {
 
   // Parameters, buffers and optimizer state in one file, written to a temporary name first so that
   // a crash leaves the old file whole.
+  // Worker 0 writes. Where the stages of a pipeline lie on several workers, all of them call
+  // save().
   void save(const std::string& path) const;
   void load(const std::string& path);
 

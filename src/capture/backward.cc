@@ -18,18 +18,19 @@ namespace autograd = torch::autograd;
 using HookTarget = std::shared_ptr<Recorder*>;
 
 struct EnterNode final : autograd::FunctionPreHook {
-  EnterNode(HookTarget target, int taskgraph) : target(std::move(target)), taskgraph(taskgraph) {}
+  EnterNode(HookTarget target, ForwardPlace forward)
+      : target(std::move(target)), forward(forward) {}
 
   autograd::variable_list operator()(const autograd::variable_list& gradients) override {
     Recorder* const recorder = *target;
     if (recorder == nullptr) return gradients;
-    for (const auto& gradient : gradients) recorder->claim(gradient, taskgraph);
-    recorder->set_backward_taskgraph(taskgraph);
+    for (const auto& gradient : gradients) recorder->claim(gradient, forward);
+    recorder->set_backward_of(forward);
     return gradients;
   }
 
   HookTarget target;
-  int taskgraph;
+  ForwardPlace forward;
 };
 
 struct LeaveNode final : autograd::FunctionPostHook {
@@ -37,7 +38,7 @@ struct LeaveNode final : autograd::FunctionPostHook {
 
   autograd::variable_list operator()(const autograd::variable_list& outputs,
                                      const autograd::variable_list&) override {
-    if (*target != nullptr) (*target)->set_backward_taskgraph(std::nullopt);
+    if (*target != nullptr) (*target)->set_backward_of(std::nullopt);
     return outputs;
   }
 
@@ -59,8 +60,9 @@ void add_hooks(const HookTarget& target, const at::Tensor& loss,
     autograd::Node* node = open.back();
     open.pop_back();
     if (node == nullptr || !seen.insert(node).second) continue;
-    node->add_pre_hook(
-        std::make_unique<EnterNode>(target, taskgraph_at(node->sequence_nr(), borders)));
+    const uint64_t sequence = node->sequence_nr();
+    const ForwardPlace forward{taskgraph_at(sequence, borders), (*target)->call_at(sequence)};
+    node->add_pre_hook(std::make_unique<EnterNode>(target, forward));
     node->add_post_hook(std::make_unique<LeaveNode>(target));
     for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
   }
@@ -79,7 +81,7 @@ std::vector<at::Tensor> record_backward(Recorder& recorder, const at::Tensor& lo
   } detach{target};
   add_hooks(target, loss, borders);
   recorder.enter_backward();
-  recorder.set_backward_taskgraph(std::nullopt);
+  recorder.set_backward_of(std::nullopt);
   return autograd::grad({loss}, parameters, {seed}, /*retain_graph=*/false,
                         /*create_graph=*/false, /*allow_unused=*/true);
 }

@@ -1,7 +1,9 @@
-// Runs autograd under a Recorder so that every backward operator gets the TaskGraph of its forward.
+// Runs autograd under a Recorder so that every backward operator gets the TaskGraph of its forward,
+// and the number of the forward operator that it belongs to.
 //
-// Autograd nodes carry the sequence number at which they were made; the scopes' borders are kept in
-// the same numbers. A hook before each autograd node tells the recorder whose operators come next.
+// Autograd nodes carry the sequence number at which they were made; the scopes' borders and the
+// forward operators are kept in the same numbers. A hook before each autograd node tells the
+// recorder whose operators come next.
 // What autograd does between two nodes, the sums of gradients of a value with several users,
 // belongs to the node that reads the sum.
 #pragma once

@@ -41,15 +41,13 @@ std::unique_ptr<at::ObserverContext> enter_op(const at::RecordFunction& function
     if (op.name == "aten::one_hot") {
       op.inputs.assign(function.inputs().begin(), function.inputs().end());
     }
-    current_recorder->enclosing_ops.push_back(std::move(op));
+    current_recorder->enter_op(std::move(op));
   }
   return nullptr;
 }
 
 void leave_op(const at::RecordFunction&, at::ObserverContext*) {
-  if (current_recorder != nullptr && !current_recorder->enclosing_ops.empty()) {
-    current_recorder->enclosing_ops.pop_back();
-  }
+  if (current_recorder != nullptr) current_recorder->leave_op();
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 #include "capture/recorder.h"
 
 #include <ATen/Functions.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/List.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 
 #include "base/check.h"
 #include "config/scopes.h"
@@ -56,14 +59,20 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-// A leaf belongs to the TaskGraph of the first node that reads it.
-int owner_of(const Graph& graph, ValueId storage) {
+// A leaf belongs where the first node that reads it does.
+ForwardPlace owner_of(const Graph& graph, ValueId storage) {
   for (const auto& node : graph.nodes) {
     bool reads = false;
     for_each_input(node, [&](ValueId id) { reads |= graph.value(id).storage == storage; });
-    if (reads && node.phase == Phase::kForward) return node.taskgraph;
+    if (reads && node.phase == Phase::kForward) return {node.taskgraph, node.origin.call};
   }
-  return -1;
+  return {};
+}
+
+double seconds_of(const Recorder::Kernel& kernel) {
+  const auto start = std::chrono::steady_clock::now();
+  kernel();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // By value: whether it comes from the batch, from trained parameters or from random numbers. What
@@ -216,7 +225,7 @@ bool Recorder::reads_back(const Node& node) const {
   // MultiheadAttention tells self-attention by equal(query, key): the same value is always equal.
   const bool same = node.op.operator_name().name == "aten::equal" &&
                     node.arguments[0].values == node.arguments[1].values;
-  return !same && !reads_back_for_checks(enclosing_ops);
+  return !same && !reads_back_for_checks(enclosing_ops_);
 }
 
 // Keeps the node of an empty tensor if this node fills it, else turns the tensor into a constant.
@@ -298,21 +307,65 @@ void Recorder::restore_written() {
   for (auto& [generator, state] : generators_) generator.set_state(state);
 }
 
+Recorder::Recorder() : left_at_(at::sequence_number::peek()) {}
+
+void Recorder::cut(std::vector<int> cuts, BeginStage begin_stage) {
+  cuts_ = std::move(cuts);
+  begin_stage_ = std::move(begin_stage);
+}
+
+void Recorder::enter_op(EnclosingOp op) {
+  if (enclosing_ops_.empty()) ++user_calls_;
+  enclosing_ops_.push_back(std::move(op));
+}
+
+void Recorder::leave_op() {
+  if (enclosing_ops_.empty()) return;  // it was entered before the recording began
+  enclosing_ops_.pop_back();
+  if (!recorded_in_op_) return;
+  // By now autograd has made its nodes for the operator; for one that writes into a view the last
+  // of them comes after the kernel.
+  recorded_in_op_ = false;
+  left_at_ = at::sequence_number::peek();
+}
+
+int Recorder::call_at(uint64_t sequence) const {
+  const bool is_leaf =
+      sequence == std::numeric_limits<uint64_t>::max();  // autograd's AccumulateGrad
+  if (is_leaf) return -1;
+  const auto next = std::upper_bound(first_sequences_.begin(), first_sequences_.end(), sequence);
+  return static_cast<int>(next - first_sequences_.begin()) - 1;
+}
+
+// Numbers a forward operator and begins the stage that it is the first one of.
+void Recorder::start_call(Node& node) {
+  node.origin.call = static_cast<int>(first_sequences_.size());
+  node.origin.user_call = user_calls_ - 1;
+  first_sequences_.push_back(left_at_);
+  if (next_cut_ < cuts_.size() && cuts_[next_cut_] == node.origin.call) {
+    ++next_cut_;
+    begin_stage_(left_at_);
+  }
+  node.taskgraph = current_taskgraph();
+}
+
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                       const Kernel& kernel) {
   Node node{op, {}, {}, phase_, -1, {}};
   const size_t first = stack->size() - op.schema().arguments().size();
   for (size_t i = first; i < stack->size(); ++i) node.arguments.push_back(read((*stack)[i]));
   if (phase_ == Phase::kForward) {
-    node.taskgraph = current_taskgraph();
-  } else {
-    node.taskgraph = backward_taskgraph_.value_or(-1);
+    start_call(node);
+  } else if (backward_of_) {
+    node.taskgraph = backward_of_->taskgraph;
+    node.origin.call = backward_of_->call;
   }
   settle_uninitialized(node);
   save_written(node, *stack, first);
   save_generators(*stack, first);
 
-  kernel();
+  node.origin.seconds = seconds_of(kernel);
+  recorded_in_op_ = true;  // set behind the kernel: what runs inside of it is left as well
 
   if (reads_back(node)) node.expects = stack->back();
   const bool changes = varies(node);
@@ -329,25 +382,26 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
-  if (phase_ == Phase::kBackward && !backward_taskgraph_) unclaimed_.insert(index);
+  if (phase_ == Phase::kBackward && !backward_of_) unclaimed_.insert(index);
   graph_.nodes.push_back(std::move(node));
 }
 
-void Recorder::claim(const at::Tensor& tensor, int taskgraph) {
-  if (tensor.defined()) claim_value(find(tensor), taskgraph);
+void Recorder::claim(const at::Tensor& tensor, const ForwardPlace& forward) {
+  if (tensor.defined()) claim_value(find(tensor), forward);
 }
 
 void Recorder::claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
   if (!unclaimed_.empty()) claim(gradient, owner_of(graph_, root_of(parameter)));
 }
 
-void Recorder::claim_value(ValueId id, int taskgraph) {
+void Recorder::claim_value(ValueId id, const ForwardPlace& forward) {
   if (id == kNoValue) return;
   const int index = producer_[static_cast<size_t>(id)];
   if (index < 0 || unclaimed_.erase(index) == 0) return;
   Node& node = graph_.nodes[static_cast<size_t>(index)];
-  node.taskgraph = taskgraph;
-  for_each_input(node, [&](ValueId input) { claim_value(input, taskgraph); });
+  node.taskgraph = forward.taskgraph;
+  node.origin.call = forward.call;
+  for_each_input(node, [&](ValueId input) { claim_value(input, forward); });
 }
 
 // A constant that the step itself made has the same contents in every step, and what the step
@@ -368,12 +422,14 @@ std::vector<Node> Recorder::settle_temporaries() {
     Argument from;
     from.kind = Argument::Kind::kValue;
     from.values = {leaf.value};
+    const ForwardPlace owner = owner_of(graph_, root);
     copies.push_back(Node{clone,
                           {from, Argument()},
                           {Result{false, {root}}},
                           Phase::kForward,
-                          owner_of(graph_, root),
-                          {}});
+                          owner.taskgraph,
+                          {},
+                          {owner.call, -1, 0}});
   }
   return copies;
 }

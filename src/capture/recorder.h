@@ -33,9 +33,19 @@ struct EnclosingOp {
   std::vector<c10::IValue> inputs;
 };
 
+// The forward operator that a backward node belongs to: its TaskGraph and its number
+// (Origin::call).
+struct ForwardPlace {
+  int taskgraph = -1;
+  int call = -1;
+};
+
 class Recorder {
  public:
   using Kernel = std::function<void()>;
+  using BeginStage = std::function<void(uint64_t sequence)>;
+
+  Recorder();
 
   // Declares a tensor that the step may read. The same tensor declared twice keeps its first leaf.
   void declare(Leaf leaf, const at::Tensor& tensor);
@@ -50,20 +60,28 @@ class Recorder {
   // The same for a tensor that the step returns.
   ValueId returned(const at::Tensor& tensor);
 
-  // Phase and TaskGraph of what is recorded next. Without a TaskGraph of its own, a node of the
-  // backward phase gets that of the node that reads it: see claim().
-  void enter_backward() { phase_ = Phase::kBackward; }
-  void set_backward_taskgraph(std::optional<int> taskgraph) { backward_taskgraph_ = taskgraph; }
+  // Calls begin_stage before it records the forward operators with these numbers, ascending.
+  // Autograd's node of the operator exists by then: `sequence` is where those of the stage begin.
+  void cut(std::vector<int> cuts, BeginStage begin_stage);
 
-  // A backward node of this TaskGraph reads `tensor`: the sums that made it belong there as well.
-  void claim(const at::Tensor& tensor, int taskgraph);
+  // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
+  // is nobody's, a sum of gradients, goes with the node that reads it: see claim().
+  void enter_backward() { phase_ = Phase::kBackward; }
+  void set_backward_of(std::optional<ForwardPlace> forward) { backward_of_ = forward; }
+
+  // The number of the forward operator whose autograd node has this sequence number, or -1.
+  int call_at(uint64_t sequence) const;
+
+  // A derivative of `forward` reads `tensor`: the sums that made it belong there as well.
+  void claim(const at::Tensor& tensor, const ForwardPlace& forward);
 
   // The same for the gradient of a parameter, which no backward node reads.
   void claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
-  // The operators that the step is in, outermost first: composite ones too, which record() never
-  // sees.
-  std::vector<EnclosingOp> enclosing_ops;
+  // Told of every operator that the step enters and leaves: composite ones too, which record()
+  // never sees.
+  void enter_op(EnclosingOp op);
+  void leave_op();
 
   // Takes back what the recorded run wrote into tensors that outlive it: parameters, buffers, state
   // that the step closes over, the batch, and generators.
@@ -86,6 +104,7 @@ class Recorder {
     bool operator<(const Place& other) const;
   };
 
+  void start_call(Node& node);
   bool reads_back(const Node& node) const;
   bool varies(const Node& node) const;
   void spread_variation(const Node& node);
@@ -100,11 +119,23 @@ class Recorder {
   ValueId find(const at::Tensor& tensor) const;
   ValueId root_of(const at::Tensor& tensor) const;
   void remember(const at::Tensor& tensor, ValueId id);
-  void claim_value(ValueId id, int taskgraph);
+  void claim_value(ValueId id, const ForwardPlace& forward);
 
   Graph graph_;
   Phase phase_ = Phase::kForward;
-  std::optional<int> backward_taskgraph_;
+  std::optional<ForwardPlace> backward_of_;
+  std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first
+
+  std::vector<int> cuts_;
+  size_t next_cut_ = 0;
+  BeginStage begin_stage_;
+  int user_calls_ = 0;
+  // By forward operator: the sequence number at which the one before it was left. What autograd
+  // made from there on, also for a torch::autograd::Function around it, is its own.
+  std::vector<uint64_t> first_sequences_;
+  uint64_t left_at_;             // where the operator that was recorded last was left
+  bool recorded_in_op_ = false;  // and whether the step is still in it
+
   std::vector<bool> varies_;   // by value: may differ from step to step
   std::vector<int> producer_;  // by value: index of its node, -1 for leaves
   std::set<int> unclaimed_;    // backward nodes whose TaskGraph is not known yet

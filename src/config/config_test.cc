@@ -155,7 +155,9 @@ TEST_F(ConfigTest, PrintsEveryKeyWithValueAndOrigin) {
   EXPECT_EQ(config.str(),
             R"(pipeline.num_micro_batch                4                 code train.cc:12
 pipeline.num_stages                     none              default
+pipeline.num_chunks                     2                 default
 pipeline.strategy                       "PreferBackward"  default
+pipeline.gather_parameters              true              default
 gradient_checkpoint.type                ""                default
 gradient_checkpoint.end_taskgraph       -1                default
 gradient_checkpoint.check_gradients     false             default
@@ -182,6 +184,7 @@ io.slicing                              false             default
 io.unbalanced_io_slicing                false             default
 io.drop_last_files                      false             default
 auto.auto_parallel                      false             default
+auto.device_memory                      0                 default
 debug.verify_steps                      0                 default
 debug.verify_tolerance                  1e-05             default
 debug.nan_loss                          "error"           default

@@ -121,8 +121,8 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   CompileOptions options;
   options.device = subject_.model.device();
   options.placement = *placement_;
-  options.clips_locally =
-      subject_.clips && !subject_.config.get<bool>("communication.clip_after_allreduce");
+  options.clips_locally = subject_.clips && placement_->replicas > 1 &&
+                          !subject_.config.get<bool>("communication.clip_after_allreduce");
   std::map<int, Graph> others;
   for (auto& [devices, each] : recorded.others) others.emplace(devices, std::move(each.graph));
   CompiledStep compiled =

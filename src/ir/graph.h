@@ -53,6 +53,21 @@ struct Result {
 
 enum class Phase : uint8_t { kForward, kBackward };
 
+// Where in the recorded run a node comes from. It is not part of the text: two recordings of one
+// step print alike, however long they took. A node that takes the place of another one keeps its
+// Origin.
+struct Origin {
+  // How many forward operators ran before this one; a backward node has the number of the forward
+  // operator that it is the derivative of. -1: not known.
+  int call = -1;
+  // The same for what the user's code itself called: all parts of one torch::linear() share it.
+  int user_call = -1;
+  double seconds = 0;  // that the kernel took in the recorded run
+
+  // Of a node that a pass puts beside the recorded one.
+  Origin beside() const { return {call, user_call, 0}; }
+};
+
 struct Node {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;  // one for each argument of the schema
@@ -62,6 +77,7 @@ struct Node {
   // What the step read back into C++ from this node. The rest of the graph is right only where it
   // gives the same again.
   std::optional<c10::IValue> expects;
+  Origin origin = {};
   int chunk = 0;  // of a pipeline: see passes/assign_chunks.h
 };
 

@@ -39,6 +39,7 @@ bool DenseGradients::run(Graph& graph) {
     const size_t maker = maker_of(graph, gradient.value);
     Node dense = to_dense_of(graph, gradient.value);
     dense.taskgraph = graph.nodes[maker].taskgraph;
+    dense.origin = graph.nodes[maker].origin.beside();
     gradient.value = dense.results[0].values[0];
     graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(maker) + 1,
                        std::move(dense));

@@ -34,9 +34,9 @@ bool OwnGradients::run(Graph& graph) {
   taken.insert(graph.value(graph.loss).storage);
   for (const auto& metric : graph.metrics) taken.insert(graph.value(metric.value).storage);
 
-  std::map<ValueId, int> taskgraph_of;
-  for (const auto& node : graph.nodes) {
-    for_each_output(node, [&](ValueId id) { taskgraph_of[id] = node.taskgraph; });
+  std::map<ValueId, size_t> makers;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for_each_output(graph.nodes[i], [&](ValueId id) { makers[id] = i; });
   }
   bool changed = false;
   for (auto& gradient : graph.gradients) {
@@ -44,8 +44,11 @@ bool OwnGradients::run(Graph& graph) {
     const bool alone = taken.insert(graph.value(gradient.value).storage).second;
     if (type.layout != c10::kStrided || (alone && type.dense())) continue;
     Node clone = clone_of(graph, gradient.value);
-    const auto taskgraph = taskgraph_of.find(gradient.value);
-    if (taskgraph != taskgraph_of.end()) clone.taskgraph = taskgraph->second;
+    const auto maker = makers.find(gradient.value);
+    if (maker != makers.end()) {
+      clone.taskgraph = graph.nodes[maker->second].taskgraph;
+      clone.origin = graph.nodes[maker->second].origin.beside();
+    }
     gradient.value = clone.results[0].values[0];
     taken.insert(gradient.value);
     graph.nodes.push_back(std::move(clone));

@@ -221,7 +221,7 @@ class Purifier {
     const ValueId id = node.arguments[target].values[0];
     const ValueId result = node.results[0].values[0];
     const auto functional = *functional_variant(node.op);
-    Node pure{functional, {}, {}, node.phase, node.taskgraph, {}};
+    Node pure{functional, {}, {}, node.phase, node.taskgraph, {}, node.origin};
     for (size_t i = 0; i < functional.schema().arguments().size(); ++i) {
       pure.arguments.push_back(node.arguments[i]);
     }
@@ -350,6 +350,7 @@ class Purifier {
     const size_t index = std::min(static_cast<size_t>(time_), graph_.nodes.size()) - 1;
     node.phase = graph_.nodes[index].phase;
     node.taskgraph = graph_.nodes[index].taskgraph;
+    node.origin = graph_.nodes[index].origin.beside();
   }
 
   Graph& graph_;

@@ -77,6 +77,7 @@ class Terms {
               Phase::kBackward,
               like.taskgraph,
               {},
+              like.origin.beside(),
               like.chunk};
     for (ValueId id : {a, b}) {
       Argument argument;

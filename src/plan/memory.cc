@@ -31,12 +31,12 @@ int64_t align_up(int64_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
-Placement place_buffers(const std::vector<Lifetime>& lifetimes) {
+BufferPlaces place_buffers(const std::vector<Lifetime>& lifetimes) {
   std::vector<size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
-  Placement placement;
+  BufferPlaces placement;
   placement.offsets.resize(lifetimes.size());
   std::vector<Placed> placed;
   for (size_t index : order) {

@@ -13,7 +13,7 @@ struct Lifetime {
   int last = 0;
 };
 
-struct Placement {
+struct BufferPlaces {
   std::vector<int64_t> offsets;  // one a lifetime
   int64_t total = 0;
 };
@@ -24,7 +24,7 @@ int64_t align_up(int64_t bytes);
 
 // Large buffers first, each at the lowest place that is free for its whole life. Finding the least
 // total is NP-hard; this order comes within a few percent of the lower bound on training steps.
-Placement place_buffers(const std::vector<Lifetime>& lifetimes);
+BufferPlaces place_buffers(const std::vector<Lifetime>& lifetimes);
 
 // The most bytes alive at one moment: no placement can do with less.
 int64_t lower_bound_bytes(const std::vector<Lifetime>& lifetimes);

@@ -15,7 +15,7 @@ bool live_together(const Lifetime& a, const Lifetime& b) {
 }
 
 // The first fault of a placement, or nothing.
-std::string fault(const std::vector<Lifetime>& lifetimes, const Placement& placement) {
+std::string fault(const std::vector<Lifetime>& lifetimes, const BufferPlaces& placement) {
   if (placement.offsets.size() != lifetimes.size()) return "a buffer has no place";
   for (size_t i = 0; i < lifetimes.size(); ++i) {
     const int64_t begin = placement.offsets[i], end = begin + lifetimes[i].bytes;
@@ -50,19 +50,20 @@ TEST(PlaceBuffers, NeverPutsTwoLivingOnesOnOneAnother) {
 }
 
 TEST(PlaceBuffers, SharesBytesBetweenThoseThatDoNotMeet) {
-  const Placement placement = place_buffers({{256, 0, 3}, {256, 4, 5}, {256, 3, 4}});
+  const BufferPlaces placement = place_buffers({{256, 0, 3}, {256, 4, 5}, {256, 3, 4}});
   EXPECT_EQ(placement.offsets, (std::vector<int64_t>{0, 0, 256}));
   EXPECT_EQ(placement.total, 512);
 }
 
 TEST(PlaceBuffers, FillsAGapBetweenLargerOnes) {
   // Large ones at 0 and, for the time when both live, at 640; between them 128 bytes are free.
-  const Placement placement = place_buffers({{512, 0, 9}, {640, 10, 19}, {500, 5, 12}, {64, 0, 9}});
+  const BufferPlaces placement =
+      place_buffers({{512, 0, 9}, {640, 10, 19}, {500, 5, 12}, {64, 0, 9}});
   EXPECT_EQ(placement.offsets, (std::vector<int64_t>{0, 0, 640, 512}));
 }
 
 TEST(PlaceBuffers, AlignsEveryBuffer) {
-  const Placement placement = place_buffers({{1, 0, 1}, {65, 0, 1}, {64, 0, 1}});
+  const BufferPlaces placement = place_buffers({{1, 0, 1}, {65, 0, 1}, {64, 0, 1}});
   EXPECT_EQ(placement.offsets, (std::vector<int64_t>{192, 0, 128}));
   EXPECT_EQ(placement.total, 256);
 }
@@ -128,7 +129,7 @@ TEST(PlaceBuffers, ComesCloseToTheLowerBoundOnRealSteps) {
   for (const auto& step : real_steps()) {
     const std::vector<Lifetime> lifetimes =
         lifetimes_of(compile(step.capture(), Config(), {}).plan);
-    const Placement placement = place_buffers(lifetimes);
+    const BufferPlaces placement = place_buffers(lifetimes);
     EXPECT_EQ(fault(lifetimes, placement), "") << step.name;
     const double ratio =
         static_cast<double>(placement.total) / static_cast<double>(lower_bound_bytes(lifetimes));

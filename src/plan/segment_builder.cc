@@ -437,7 +437,7 @@ int64_t SegmentBuilder::place_new_buffers(int64_t base) {
     buffers.push_back(buffer);
     lifetimes.push_back(lifetime);
   }
-  const Placement placement = place_buffers(lifetimes);
+  const BufferPlaces placement = place_buffers(lifetimes);
   for (size_t i = 0; i < buffers.size(); ++i) {
     program_.buffers[static_cast<size_t>(buffers[i])].offset = base + placement.offsets[i];
   }

@@ -73,7 +73,7 @@ class SegmentBuilder {
  private:
   struct Places {
     std::vector<int> buffers;
-    Placement placement;
+    BufferPlaces placement;
   };
   std::vector<Places> shared_places() const;
   Places room_places() const;

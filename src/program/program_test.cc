@@ -37,11 +37,17 @@ Call call(const char* name, const char* overload, std::vector<Operand> operands,
 }
 
 Instruction instruction(Instruction::Kind kind, int micro_batch, int segment = 0) {
-  return {kind, micro_batch, segment, {}};
+  Instruction made;
+  made.kind = kind;
+  made.micro_batch = micro_batch;
+  made.segment = segment;
+  return made;
 }
 
 Instruction update(std::vector<int> gradients) {
-  return {Instruction::Kind::kUpdate, 0, 0, std::move(gradients)};
+  Instruction made = instruction(Instruction::Kind::kUpdate, 0);
+  made.gradients = std::move(gradients);
+  return made;
 }
 
 constexpr auto kLoad = Instruction::Kind::kLoad;

@@ -1,0 +1,107 @@
+#include "driver/stage_optimizers.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "driver/stage_parameters.h"
+
+namespace epl {
+namespace {
+
+using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
+
+std::string key_of(const at::Tensor& parameter) {
+  return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+}
+
+// The states that pass a test, taken out of the optimizer.
+States take_states(torch::optim::Optimizer& optimizer, const std::set<std::string>& keys) {
+  States taken;
+  for (const auto& key : keys) {
+    auto found = optimizer.state().find(key);
+    if (found == optimizer.state().end()) continue;
+    taken[key] = std::move(found->second);
+    optimizer.state().erase(found);
+  }
+  return taken;
+}
+
+void give_states(torch::optim::Optimizer& optimizer, States states) {
+  for (auto& [key, state] : states) optimizer.state()[key] = std::move(state);
+}
+
+// Nothing but these states, as text.
+std::string saved_states(torch::optim::Optimizer& optimizer, const std::set<std::string>& keys) {
+  States all = std::exchange(optimizer.state(), States());
+  States wanted;
+  for (const auto& key : keys) {
+    auto found = all.find(key);
+    if (found != all.end()) wanted[key] = std::move(found->second);
+  }
+  optimizer.state() = std::move(wanted);
+  std::ostringstream out;
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  archive.save_to(out);
+  for (auto& [key, state] : optimizer.state()) all[key] = std::move(state);
+  optimizer.state() = std::move(all);
+  return out.str();
+}
+
+// The options that come along are this worker's own as well, but not to be relied on.
+void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& text,
+                      const std::set<std::string>& keys) {
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
+  for (const auto& group : optimizer.param_groups()) options.push_back(group.options().clone());
+  States own = std::exchange(optimizer.state(), States());
+  std::istringstream in(text);
+  torch::serialize::InputArchive archive;
+  archive.load_from(in);
+  if (!archive.keys().empty()) optimizer.load(archive);
+  States loaded = take_states(optimizer, keys);
+  optimizer.state() = std::move(own);
+  give_states(optimizer, std::move(loaded));
+  for (size_t i = 0; i < options.size(); ++i) {
+    optimizer.param_groups()[i].set_options(std::move(options[i]));
+  }
+}
+
+}  // namespace
+
+void gather_optimizer_states(Job& job, const ReadyStep& step, const Model& model) {
+  if (job.workers() == nullptr || !step.placement().is_pipeline()) return;
+  const torch::NoGradGuard no_grad;
+  const auto index = job.cluster().worker_index;
+  std::vector<std::set<std::string>> keys(static_cast<size_t>(job.cluster().worker_num));
+  std::set<int> leaves;
+  for (const auto& program : step.plan().programs) {
+    for (const auto& gradient : program.gradients) leaves.insert(gradient.leaf);
+  }
+  for (int leaf : leaves) {
+    const at::Tensor& parameter = step.compiled().graph.leaves[static_cast<size_t>(leaf)].tensor;
+    keys[static_cast<size_t>(first_holder(step, leaf, job.cluster()))].insert(key_of(parameter));
+  }
+  for (const auto& optimizer : model.optimizers()) {
+    for (int worker = 1; worker < job.cluster().worker_num; ++worker) {
+      const auto& wanted = keys[static_cast<size_t>(worker)];
+      if (wanted.empty()) continue;
+      std::string text = worker == index ? saved_states(optimizer, wanted) : "";
+      const at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+      if (worker == index) job.workers()->send(size, 0, 0);
+      if (index == 0) job.workers()->receive(size, worker, 0);
+      if (index != 0 && index != worker) continue;
+      text.resize(static_cast<size_t>(size.item<int64_t>()));
+      const at::Tensor bytes =
+          at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
+      if (worker == index) job.workers()->send(bytes, 0, 0);
+      if (index != 0) continue;
+      job.workers()->receive(bytes, worker, 0);
+      add_saved_states(optimizer, text, wanted);
+    }
+  }
+}
+
+}  // namespace epl

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "driver/agreement.h"
+#include "driver/state_snapshot.h"
+#include "driver/trainer_impl.h"
+#include "program/text.h"
+
+namespace epl {
+
+// Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
+std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
+  const auto per_device = static_cast<int>(batches[0].size());
+  int sample = 0;
+  std::string first_failure;
+  for (;;) {
+    const auto device = static_cast<size_t>(sample / per_device);
+    ReadyStep& ready =
+        recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
+    std::optional<StateSnapshot> before;
+    std::vector<std::vector<at::Tensor>> streams;
+    if (ready.plan().has_guards()) {
+      EPL_CHECK(!ready.placement().is_pipeline() || job->workers() == nullptr,
+                "the step reads values back into C++, which a pipeline over several workers cannot "
+                "follow: they would have to record again together",
+                ready.placement().asked_by, "a step without item(), or all stages on one worker");
+      before.emplace(ready.compiled());
+      for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
+    }
+    std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
+    try {
+      run_once(ready, batches, runs);
+      return runs;
+    } catch (const GuardFailed& failed) {
+      before->restore();
+      for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
+      recordings.forget(ready);
+      EPL_CHECK(first_failure.empty(),
+                concat("the micro batches of step ", steps,
+                       " need different recordings: ", first_failure, "; ", failed.what()),
+                config.asked_by("pipeline.num_micro_batch"),
+                "micro batches that do not differ in this, or a step that does not read it back");
+      first_failure = failed.what();
+      const int where = job->team().failed_device();
+      sample = std::max(0, reader_of(ready, where)) * per_device +
+               runs[static_cast<size_t>(where)].micro_batch;
+      recordings.warn_of_recording_again(failed.what());
+    }
+  }
+}
+
+void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
+                             std::vector<DeviceRun>& runs) {
+  if (!met && job->membership() != nullptr) {
+    check_same_on_all_workers(*job, "the plan", config.str() + print_plan(ready.plan()));
+    met = true;
+  }
+  ready.hand_out_state();
+  for (const auto& replica : replicas.each) replica->streams.follow_seeds();
+  ready.begin(steps);
+  job->watch().doing(steps, "compute");
+  const auto loss_stage = static_cast<size_t>(ready.loss_stage());
+  const double seed_of_device = seed(ready, ready.placement().stage_devices[loss_stage]);
+  begun = std::chrono::steady_clock::now();
+  for (auto& run : runs) run.begin = begun;
+  try {
+    job->team().run([&](int device) {
+      const bool reads = ready.place(device).stage == 0;
+      const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
+      ready.run(device, reads ? &batches[reader] : nullptr, seed_of_device,
+                runs[static_cast<size_t>(device)]);
+    });
+    ready.finish();
+  } catch (const GuardFailed&) {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (devices() == 1) throw;
+    const int device = job->team().failed_device();
+    throw Error(concat("device ", replicas.first + device, ", micro batch ",
+                       runs[static_cast<size_t>(device)].micro_batch, ": ", text_of(error)),
+                "epl::Trainer::step");
+  }
+  if (!ready.replayed) check_replay(ready, runs);
+}
+
+// The recorded run and its replay read the same batch and draw the same numbers; devices other than
+// the first draw their own.
+void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs) {
+  ready.replayed = true;
+  const int per_device = ready.plan().micro_batches;
+  const int reader = ready.sample / per_device;
+  const DeviceRun* found = nullptr;
+  bool random = draws_random_numbers(ready.compiled().graph);
+  for (int device = 0; device < replicas.size(); ++device) {
+    const bool same_rows =
+        ready.placement().stage_devices[static_cast<size_t>(ready.loss_stage())] ==
+        ready.placement().stage_devices[0];
+    const bool computes = ready.place(device).stage == ready.loss_stage() && same_rows;
+    if (!computes || reader_of(ready, device) != reader) continue;
+    found = &runs[static_cast<size_t>(device)];
+    random &= replicas.first + device != 0;
+    break;
+  }
+  if (found == nullptr || random) return;
+  const double loss = found->losses[static_cast<size_t>(ready.sample % per_device)];
+  const double recorded = ready.recorded_loss();
+  const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
+                     (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
+  if (equal) return;
+  recordings.forget(ready);
+  throw Error(concat("the recorded step gives a loss of ", loss, " when it is replayed, but gave ",
+                     recorded, " when it was recorded"),
+              "epl::Trainer::step",
+              "tensors that the step fills through data_ptr() or accessor() belong into the batch");
+}
+
+// Which of the worker's batches a device works on: that of its replica. -1 where another worker
+// reads it.
+int Trainer::Impl::reader_of(const ReadyStep& ready, int device) const {
+  const Place place = ready.place(device);
+  int reader = 0;
+  for (int each = 0; each < replicas.size(); ++each) {
+    const Place other = ready.place(each);
+    if (other.stage != 0) continue;
+    const bool same_slice = place.stage != 0 || other.slice == place.slice;
+    if (other.replica == place.replica && same_slice) return reader;
+    ++reader;
+  }
+  return -1;
+}
+
+}  // namespace epl

@@ -1,0 +1,123 @@
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/check.h"
+#include "driver/stage_parameters.h"
+#include "driver/trainer_impl.h"
+
+namespace epl {
+
+bool Trainer::Impl::check_finite(const StepResult& result) const {
+  const std::string policy = config.get<std::string>("debug.nan_loss");
+  if (policy == "ignore" || std::isfinite(result.loss)) return true;
+  if (policy == "skip") return false;
+  throw Error(
+      concat("the loss of step ", steps, " is ", result.loss,
+             "; the parameters are as before the step"),
+      config.asked_by("debug.nan_loss"),
+      "a smaller learning rate, TrainerOptions::clip_grad_norm, or debug.nan_loss = \"skip\" "
+      "or \"ignore\"");
+}
+
+// Every replica clips its own gradients, those of all its stages and slices together.
+double Trainer::Impl::clip_locally(ReadyStep& ready) {
+  const Placement& placement = ready.placement();
+  std::map<int, int> devices_here;  // by replica
+  for (int device = 0; device < replicas.size(); ++device) {
+    ++devices_here[ready.place(device).replica];
+  }
+  for (const auto& [replica, devices] : devices_here) {
+    EPL_CHECK(devices == placement.devices_of_replica(),
+              concat("cannot clip the gradients of a replica of ", placement.devices_of_replica(),
+                     " devices before they are reduced: worker ", job->cluster().worker_index,
+                     " has ", devices, " of them"),
+              "TrainerOptions", "communication.clip_after_allreduce = true");
+  }
+  std::vector<int> whole;
+  for (const auto& [replica, devices] : devices_here) whole.push_back(replica);
+  std::vector<double> norms(whole.size());
+  job->team().run([&](int device) {
+    const c10::AutoGradMode no_grad(false);
+    for (auto i = static_cast<size_t>(device); i < whole.size();
+         i += static_cast<size_t>(replicas.size())) {
+      norms[i] =
+          clip_gradients(ready.gradients().of_replica(whole[i]), options, local_scale(ready));
+    }
+  });
+  const double largest = *std::max_element(norms.begin(), norms.end());
+  if (job->workers() == nullptr) return largest;
+  const at::Tensor of_all = at::full({1}, largest, at::kDouble);
+  job->workers()->all_reduce({of_all}, ReduceOp::kMax);
+  return of_all.item<double>();
+}
+
+// Where stages lie on other workers, their part of the norm comes from there.
+double Trainer::Impl::clip_reduced(ReadyStep& ready) {
+  const std::vector<at::Tensor> gradients = ready.gradients().reduced();
+  if (!ready.placement().is_pipeline() || job->workers() == nullptr) {
+    return clip_gradients(gradients, options);
+  }
+  std::vector<bool> counts;
+  for (const auto& entry : ready.gradients().entries()) {
+    counts.push_back(first_holder(ready, entry.leaf, job->cluster()) ==
+                     job->cluster().worker_index);
+  }
+  return clip_gradients_of_workers(gradients, counts, options, *job->workers());
+}
+
+void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
+  if (clips_locally(ready)) result.gradient_norm = clip_locally(ready);
+  ready.start_reductions();
+  ready.wait_for_reductions();
+  reduce_tied(ready);
+  if (!check_finite(result)) {
+    result.skipped = true;
+    return;
+  }
+  const bool clips_reduced = clips(options) && !clips_locally(ready);
+  const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
+  const bool summed = replicas.size() > 1 && (clips_reduced || verifies);
+  if (summed) ready.gradients().sum_into_first(job->team());
+  if (clips_reduced) result.gradient_norm = clip_reduced(ready);
+  update(ready, summed);
+}
+
+void Trainer::Impl::update(ReadyStep& ready, bool summed) {
+  job->watch().doing(steps, "update");
+  Span span;
+  span.kind = Span::Kind::kUpdate;
+  span.begin = seconds_since_begin();
+  ready.gradients().refresh_late();
+  for (auto& parts : ready.gradients().updates()) {
+    for (auto& part : parts) {
+      apply(model.update(part.optimizer), summed ? part.summed : part.gradients);
+    }
+  }
+  span.end = seconds_since_begin();
+  for (auto& device : timeline.devices) device.spans.push_back(span);
+}
+
+// Every device updates its part of the parameters.
+void Trainer::Impl::apply(Update& update, const std::vector<ParameterGradient>& gradients) {
+  constexpr int64_t kWorthSharing =
+      16384;  // elements: below it one device is done before others start
+  const int64_t elements = update.prepare(gradients);
+  const auto run_part = [&](int64_t begin, int64_t end) {
+    at::parallel_for(begin, end, Update::kGrain,
+                     [&](int64_t from, int64_t to) { update.run(from, to); });
+  };
+  if (replicas.size() == 1 || elements < kWorthSharing) {
+    run_part(0, elements);
+  } else {
+    job->team().run([&](int device) {
+      const int64_t size = replicas.size();
+      run_part(elements * device / size, elements * (device + 1) / size);
+    });
+  }
+  update.finish();
+}
+
+}  // namespace epl

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <iostream>
+
+#include "base/check.h"
+#include "driver/state_snapshot.h"
+#include "driver/trainer_impl.h"
+
+namespace epl {
+
+// None where the two draw random numbers that cannot be the same: in a pipeline each device draws
+// its own.
+std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches) {
+  const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+  const Placement& placement = ready.placement();
+  EPL_CHECK(!placement.is_pipeline() || job->workers() == nullptr,
+            "the plain program cannot run beside a pipeline over several workers",
+            config.asked_by("debug.verify_steps"), "all stages on one worker: EPL_DEVICES");
+  if (placement.is_pipeline() && draws_random_numbers(ready.compiled().graph)) {
+    std::clog << "epl: step " << steps
+              << " is not verified: the stages of the pipeline draw random "
+              << "numbers of their own\n";
+    return std::nullopt;
+  }
+  const StateSnapshot before(ready.compiled());
+  const int slices = placement.stage_devices[0];
+  PlainRequest request{batches,
+                       seed(ready, slices),
+                       options,
+                       clips_locally(ready),
+                       local_scale(ready),
+                       std::min(slices, static_cast<int>(batches.size())),
+                       {},
+                       placement.replicas * slices,
+                       job->workers()};
+  for (const auto& replica : replicas.each) replica->streams.follow_seeds();
+  request.random_state = [&](int device) {
+    return replicas[placement.is_pipeline() ? 0 : device].streams.default_generator().get_state();
+  };
+  PlainStep plain = run_plain_step(model, function, request, before);
+  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= slices;
+  plain.loss *= static_cast<double>(batches.size()) / (placement.replicas * slices);
+  plain.loss = sum_over_workers(plain.loss);
+  return plain;
+}
+
+void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double loss) {
+  std::map<std::string, at::Tensor> gradients;
+  const std::vector<at::Tensor> reduced = ready.gradients().reduced();
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    gradients[ready.gradients().entries()[i].name] = reduced[i];
+  }
+  std::clog << "epl: " << compare_with_plain(plain, model, gradients, loss, steps, config) << "\n";
+}
+
+}  // namespace epl
