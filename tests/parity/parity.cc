@@ -179,14 +179,15 @@ class PlainDevices {
  public:
   PlainDevices(const Variant& variant, const std::vector<NamedModule>& modules)
       : variant_(variant) {
-    for (int i = 0; i < variant.all_devices(); ++i) streams_.emplace_back(i);
+    const int apart = variant.all_devices() / variant.row_devices();
+    for (int i = 0; i < variant.row_devices(); ++i) streams_.emplace_back(i * apart);
     for (const NamedModule& named : modules) {
       for (const torch::Tensor& buffer : named.module->buffers()) buffers_.push_back(buffer);
     }
   }
 
   TurnResult step(const Turn& turn, const Batch& batch) {
-    const int devices = variant_.all_devices();
+    const int devices = variant_.row_devices();
     const int count = devices * variant_.micro_batches();
     for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->zero_grad();
     begin(parameters_of(turn));
@@ -255,7 +256,7 @@ class PlainDevices {
   // number of devices.
   double take_gradients() {
     torch::NoGradGuard no_grad;
-    const double scale = variant_.sums() ? 1 : variant_.all_devices();
+    const double scale = variant_.sums() ? 1 : variant_.row_devices();
     double norm = 0;
     if (variant_.clips_locally()) {
       for (torch::Tensor& parameter : parameters_) {
@@ -277,7 +278,7 @@ class PlainDevices {
     for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = sums_[i];
     for (size_t i = 0; i < buffers_.size(); ++i) {
       const bool mean = buffers_[i].is_floating_point();
-      buffers_[i].copy_(mean ? after_[i] / variant_.all_devices() : after_[i]);
+      buffers_[i].copy_(mean ? after_[i] / variant_.row_devices() : after_[i]);
     }
   }
 
@@ -430,7 +431,7 @@ Trace train_plain(const MakeProgram& make, const MakeBatch& batch, const Variant
   return train(make, batch, variant, [&](const Program& program) -> StepTurn {
     auto devices = std::make_shared<PlainDevices>(variant, modules_of(program));
     return [&program, &variant, devices](size_t turn, const Batch& batch) {
-      return variant.all_devices() == 1 ? step_plain(program.turns[turn], batch, variant)
+      return variant.row_devices() == 1 ? step_plain(program.turns[turn], batch, variant)
                                         : devices->step(program.turns[turn], batch);
     };
   });
@@ -452,7 +453,7 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
   epl::init(epl::Config(settings));
   if (variant.slice_count() > 1) {
     epl::set_default_strategy(epl::replicate(variant.slice_count()));
-  } else if (variant.all_devices() > 1) {
+  } else if (variant.all_devices() > 1 && variant.stage_devices().empty()) {
     epl::set_default_strategy(epl::replicate(1));
   }
   return train(make, batch, variant, [&](const Program& program) -> StepTurn {
@@ -466,7 +467,7 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
       Trainer& trainer = (*trainers)[turn];
       StepResult result;
       if (variant.has_source()) {
-        const int parts = Env::get().cluster.local_devices() / variant.slice_count();
+        const int parts = replicas_of_worker(variant, Env::get().cluster.worker_index);
         const std::vector<Batch> micro_batches = cut(batch, parts * variant.micro_batches());
         size_t next = 0;
         result = trainer.step([&] { return micro_batches.at(next++); });
@@ -480,11 +481,16 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
   });
 }
 
+Trace train_on_devices(const MakeProgram& make, const MakeBatch& batch, const Variant& variant) {
+  const OnDevices devices(variant.all_devices());
+  return train_epl(make, batch, variant);
+}
+
 testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exactness& exactness,
                                  const Variant& variant) {
   const Exactness of_sums =
       within(std::max(exactness.relative, 1e-6), "the order of a sum is free");
-  const bool one_part = variant.micro_batches() * variant.all_devices() == 1;
+  const bool one_part = variant.micro_batches() * variant.row_devices() == 1;
   const Exactness& of_losses = one_part ? exactness : of_sums;
   for (size_t i = 0; i < plain.size(); ++i) {
     const std::string at = "after step " + std::to_string(i) + ": ";
@@ -508,14 +514,29 @@ testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exa
   return testing::AssertionSuccess();
 }
 
+void complete(std::vector<Trace>& workers) {
+  for (size_t step = 0; step < workers[0].size(); ++step) {
+    std::map<std::string, torch::Tensor> all;
+    for (const Trace& worker : workers) {
+      all.insert(worker[step].tensors.begin(), worker[step].tensors.end());
+    }
+    for (Trace& worker : workers) {
+      std::map<std::string, torch::Tensor> own(worker[step].tensors.begin(),
+                                               worker[step].tensors.end());
+      own.insert(all.begin(), all.end());
+      worker[step].tensors.assign(own.begin(), own.end());
+    }
+  }
+}
+
 testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
                                 const Exactness& exactness, const Variant& variant) {
   const Trace plain = train_plain(make, batch, variant);
   if (variant.worker_devices().size() == 1) {
-    const OnDevices devices(variant.all_devices());
-    return compare(plain, train_epl(make, batch, variant), exactness, variant);
+    return compare(plain, train_on_devices(make, batch, variant), exactness, variant);
   }
-  const std::vector<Trace> workers = train_on_workers(make, batch, variant);
+  std::vector<Trace> workers = train_on_workers(make, batch, variant);
+  if (!variant.stage_devices().empty()) complete(workers);
   for (size_t i = 0; i < workers.size(); ++i) {
     const std::string who = "worker " + std::to_string(i) + ": ";
     if (auto same = compare(plain, workers[i], exactness, variant); !same) {

@@ -17,6 +17,7 @@
 #include <epl/epl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -78,6 +79,10 @@ class Variant {
   Variant& devices(int count) { return workers_ = {count}, *this; }
   // Devices of each of several workers, which are processes.
   Variant& workers(std::vector<int> devices) { return workers_ = std::move(devices), *this; }
+  // The program is a pipeline, by scopes of its own, whose stages have so many devices each: the
+  // batch is cut over its replicas alone.
+  Variant& stages(std::vector<int> devices) { return stages_ = std::move(devices), *this; }
+  Variant& stages(int count) { return stages(std::vector<int>(static_cast<size_t>(count), 1)); }
   // Devices that share one micro batch: replicate(count) as default strategy.
   Variant& slices(int count) { return slices_ = count, *this; }
   // communication.clip_after_allreduce
@@ -96,7 +101,12 @@ class Variant {
   const TrainerOptions& options() const { return options_; }
   const std::vector<int>& worker_devices() const { return workers_; }
   int all_devices() const { return std::accumulate(workers_.begin(), workers_.end(), 0); }
+  const std::vector<int>& stage_devices() const { return stages_; }
   int slice_count() const { return slices_; }
+  // Devices that take rows of their own. The stages of a pipeline count as one.
+  int row_devices() const {
+    return all_devices() / std::max(1, std::accumulate(stages_.begin(), stages_.end(), 0));
+  }
   const std::vector<Setting>& settings() const { return settings_; }
   bool clips_locally() const;
 
@@ -109,6 +119,7 @@ class Variant {
   bool draw_in_loop_ = false;
   TrainerOptions options_;
   std::vector<int> workers_ = {1};
+  std::vector<int> stages_;
   int slices_ = 1;
   std::vector<Setting> settings_;
 };
@@ -123,6 +134,8 @@ using Trace = std::vector<Snapshot>;
 
 Trace train_plain(const MakeProgram& make, const MakeBatch& batch, const Variant& variant = {});
 Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& variant = {});
+// The same on variant.devices(), which end with it.
+Trace train_on_devices(const MakeProgram& make, const MakeBatch& batch, const Variant& variant);
 testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exactness& exactness,
                                  const Variant& variant = {});
 
@@ -131,7 +144,16 @@ testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exa
 std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,
                                     const Variant& variant);
 
-// With several workers each of them is compared, and their parameters must have the same bits.
+// Of a pipeline: what a worker has no part in, other states of optimizers, comes from the first
+// that has it.
+void complete(std::vector<Trace>& workers);
+
+// How many replicas' rows a worker hands to a step: of those whose first stage it has a device of,
+// or, where it has none, as many as the worker that it gets its values from.
+int replicas_of_worker(const Variant& variant, int worker);
+
+// With several workers each of them is compared, and their parameters must have the same bits. In a
+// pipeline the state of an optimizer lies where its parameters are updated: on one worker at least.
 testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
                                 const Exactness& exactness, const Variant& variant = {});
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "driver/job.h"
+#include "program/placement.h"
 #include "tests/parity/parity.h"
 
 namespace epl::parity {
@@ -75,12 +76,62 @@ Trace load(const std::string& path) {
   return trace;
 }
 
-// The rows of the devices [first, first + count) of `all`.
-Batch rows_of(const Batch& batch, int first, int count, int all) {
+Cluster cluster_of(const Variant& variant) {
+  Cluster cluster;
+  cluster.worker_devices = variant.worker_devices();
+  cluster.worker_num = static_cast<int>(cluster.worker_devices.size());
+  cluster.total_gpu_num = variant.all_devices();
+  return cluster;
+}
+
+Placement placement_of(const Variant& variant) {
+  Placement placement;
+  placement.stage_devices = {variant.slice_count()};
+  if (!variant.stage_devices().empty()) placement.stage_devices = variant.stage_devices();
+  placement.replicas = variant.all_devices() / placement.devices_of_replica();
+  for (const Setting& setting : variant.settings()) {
+    if (setting.key == "cluster.device_place_prefer_intra_node") {
+      placement.by_replica = setting.value == ConfigValue(true);
+    }
+  }
+  return placement;
+}
+
+// The devices of the first stage whose rows the worker hands in.
+std::vector<Place> readers_of(const Variant& variant, int worker) {
+  const Placement placement = placement_of(variant);
+  const Cluster cluster = cluster_of(variant);
+  std::vector<int> devices = placement.devices_of(0, worker, cluster);
+  if (devices.empty()) {
+    int first = 0;
+    for (int i = 0; i < worker; ++i) first += cluster.worker_devices[static_cast<size_t>(i)];
+    const int reader = placement.device({placement.place(first).replica, 0, 0});
+    devices = placement.devices_of(0, worker_of(reader, cluster), cluster);
+  }
+  std::vector<Place> places;
+  for (int device : devices) places.push_back(placement.place(device));
+  return places;
+}
+
+// All rows lie in the order: replica, micro batch, slice; so do those of a worker.
+Batch rows_of(const Batch& batch, const Variant& variant, int worker) {
+  const std::vector<Place> readers = readers_of(variant, worker);
+  const int slices = placement_of(variant).stage_devices[0];
+  const int micro_batches = variant.micro_batches();
+  const int parts = placement_of(variant).replicas * micro_batches * slices;
   Batch rows;
   for (const torch::Tensor& tensor : batch) {
-    const int64_t each = tensor.size(0) / all;
-    rows.push_back(tensor.narrow(0, first * each, count * each));
+    const int64_t each = tensor.size(0) / parts;
+    std::map<int, torch::Tensor> pieces;  // in the order of all rows
+    for (const Place& reader : readers) {
+      for (int i = 0; i < micro_batches; ++i) {
+        const int part = (reader.replica * micro_batches + i) * slices + reader.slice;
+        pieces[part] = tensor.narrow(0, part * each, each);
+      }
+    }
+    std::vector<torch::Tensor> own;
+    for (const auto& piece : pieces) own.push_back(piece.second);
+    rows.push_back(torch::cat(own));
   }
   return rows;
 }
@@ -137,6 +188,11 @@ class Workers {
 
 }  // namespace
 
+int replicas_of_worker(const Variant& variant, int worker) {
+  const auto readers = static_cast<int>(readers_of(variant, worker).size());
+  return readers / std::min(readers, placement_of(variant).stage_devices[0]);
+}
+
 std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,
                                     const Variant& variant) {
   const std::vector<int>& devices = variant.worker_devices();
@@ -144,10 +200,9 @@ std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& ba
   const std::string master = "127.0.0.1:" + std::to_string(free_port());
   epl::init();  // no threads of earlier devices: they would not come along
   Workers workers;
-  int first = 0;
   for (size_t i = 0; i < devices.size(); ++i) {
-    const auto own_rows = [&, first, i](int step) {
-      return rows_of(batch(step), first, devices[i], variant.all_devices());
+    const auto own_rows = [&, i](int step) {
+      return rows_of(batch(step), variant, static_cast<int>(i));
     };
     workers.start([&] {
       setenv("EPL_WORKER_INDEX", std::to_string(i).c_str(), 1);
@@ -157,7 +212,6 @@ std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& ba
       save(train_epl(make, own_rows, variant), folder + "_" + std::to_string(i));
       Job::replace(nullptr);
     });
-    first += devices[i];
   }
   workers.wait();
   std::vector<Trace> traces;

@@ -1,0 +1,49 @@
+// Ways in which values go between the stages of a pipeline: one small program each.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/parity/pipelines.h"
+
+namespace epl::parity {
+
+struct StagedModel {
+  int stages;
+  MakeProgram make;
+  Exactness exactness = bit_equal();
+  MakeBatch batch = rows(32);
+};
+
+// Linear layers of one width, called by their numbers, and a table of ten embeddings.
+struct Parts : torch::nn::Module {
+  explicit Parts(int count) {
+    for (int i = 0; i < count; ++i) {
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(6, 6)));
+    }
+  }
+  torch::Tensor operator()(int i, const torch::Tensor& x) {
+    return torch::tanh(layers[static_cast<size_t>(i)]->forward(x));
+  }
+
+  std::vector<torch::nn::Linear> layers;
+  torch::nn::Embedding table = register_module("table", torch::nn::Embedding(10, 6));
+  torch::nn::Linear unused = register_module("unused", torch::nn::Linear(2, 2));
+};
+
+using PartsStep = std::function<StepOutput(Parts& net, const Batch& batch)>;
+
+inline MakeProgram parts(int count, const PartsStep& step) {
+  return [=] {
+    auto net = std::make_shared<Parts>(count);
+    return program(net, sgd(*net, 0.1, 0.9),
+                   [net, step](const Batch& batch) { return step(*net, batch); });
+  };
+}
+
+// By what is odd about it. Each takes rows of six numbers and a class below six.
+const std::map<std::string, StagedModel>& staged_models();
+std::vector<std::string> staged_model_names();
+
+}  // namespace epl::parity

@@ -1,0 +1,34 @@
+// What may go between stages, and what a stage may be: every program trains as the plain loop does.
+#include "tests/parity/pipeline_models.h"
+
+#include "tests/models/programs.h"
+
+namespace epl::parity {
+namespace {
+
+class StagedModels : public testing::TestWithParam<std::string> {
+ protected:
+  static testing::AssertionResult trains(const Variant& variant) {
+    const StagedModel& model = staged_models().at(GetParam());
+    return parity(model.make, model.batch, model.exactness, variant);
+  }
+  static Variant layout(int micro_batches, int replicas = 1) {
+    return pipeline(staged_models().at(GetParam()).stages, micro_batches, replicas);
+  }
+};
+
+TEST_P(StagedModels, TrainWithoutMicroBatches) { EXPECT_TRUE(trains(layout(1))); }
+
+TEST_P(StagedModels, TrainByEverySchedule) {
+  for (const std::string& schedule : schedules()) {
+    EXPECT_TRUE(trains(layout(4).with("pipeline.strategy", schedule))) << schedule;
+  }
+}
+
+TEST_P(StagedModels, TrainInReplicas) { EXPECT_TRUE(trains(layout(2, 2))); }
+
+INSTANTIATE_TEST_SUITE_P(All, StagedModels, testing::ValuesIn(staged_model_names()),
+                         models::test_name);
+
+}  // namespace
+}  // namespace epl::parity
