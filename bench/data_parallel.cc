@@ -23,12 +23,13 @@
 #include <iostream>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bench/data_parallel_sides.h"
+#include "bench/rounds.h"
+#include "bench/words.h"
 
 namespace epl::bench {
 namespace {
@@ -44,7 +45,7 @@ struct Arguments {
 
 void check_side(const std::string& side, const Workload& workload) {
   if (is_of_torch(side)) return;  // ddp.py checks itself
-  Crew checked(side, starts_of(side, workload, 1, "--check"));
+  Crew checked(side, starts_of(side, workload, 1, "--check"), 1);
   const auto answers = checked.answers();
   checked.end();
   for (const auto& answer : answers) {
@@ -65,75 +66,38 @@ void check_side(const std::string& side, const Workload& workload) {
 // --- what is measured
 // -----------------------------------------------------------------------------
 
-using Round = std::map<std::string, Turn>;
-
-constexpr double kMostForeign = 0.06;
-
-double foreign_of(const Round& round, const std::vector<std::string>& sides) {
-  double most = 0;
-  for (const auto& side : sides) most = std::max(most, round.at(side).foreign);
-  return most;
-}
-
 struct Result {
   std::string model;
   double rows = 0;  // of all devices in a chunk
   int steps = 0;
-  size_t counted = 0;  // rounds
-  std::vector<Round> rounds;
+  Rounds rounds;
   std::map<std::string, double> megabytes;
-
-  // The rounds in which others disturbed these sides least.
-  std::vector<Round> calmest(const std::vector<std::string>& sides) const {
-    std::vector<Round> sorted = rounds;
-    std::stable_sort(sorted.begin(), sorted.end(), [&](const Round& a, const Round& b) {
-      return foreign_of(a, sides) < foreign_of(b, sides);
-    });
-    sorted.resize(std::min(counted, sorted.size()));
-    return sorted;
-  }
 
   bool has(const std::string& side) const { return megabytes.count(side) != 0; }
 
   // Of the throughputs: the median over the rounds.
   std::optional<double> faster(const std::string& side, const std::string& than) const {
     if (!has(side) || !has(than)) return std::nullopt;
-    std::vector<double> ratios;
-    for (const auto& round : calmest({side, than})) {
-      ratios.push_back(round.at(than).seconds / round.at(side).seconds);
-    }
-    return median(ratios);
+    return rounds.faster(side, than);
   }
 
   std::optional<double> memory(const std::string& side, const std::string& than) const {
     if (!has(side) || !has(than)) return std::nullopt;
     return megabytes.at(side) / megabytes.at(than);
   }
-
-  double typical(const std::string& side, double Turn::*member) const {
-    std::vector<double> all;
-    for (const auto& round : calmest({side})) all.push_back(round.at(side).*member);
-    return median(all);
-  }
-
-  // What others used of the machine in the worst turn that counts for a side.
-  double foreign(const std::string& side) const {
-    return foreign_of(calmest({side}).back(), {side});
-  }
 };
 
 Result run(const Workload& workload, const std::vector<std::string>& sides, int rounds, int steps) {
   Result result;
   result.model = workload.name;
-  result.counted = static_cast<size_t>(rounds);
   result.steps = steps > 0 ? steps : workload.chunk;
   result.rows = static_cast<double>(kDevices * workload.rows * result.steps);
   for (const auto& side : sides) check_side(side, workload);
-  std::map<std::string, std::unique_ptr<Crew>> running;
+  Crews running;
   std::optional<double> parameters;
   for (const auto& side : sides) {
-    auto& started = running[side] =
-        std::make_unique<Crew>(side, starts_of(side, workload, result.steps, "--serve"));
+    auto& started = running[side] = std::make_unique<Crew>(
+        side, starts_of(side, workload, result.steps, "--serve"), result.steps);
     for (const auto& answer : started->answers()) {
       if (!parameters) parameters = answer.at(0);
       if (answer.at(0) == *parameters) continue;
@@ -141,22 +105,7 @@ Result run(const Workload& workload, const std::vector<std::string>& sides, int 
     }
     started->turn();  // warms up
   }
-  int calm = 0;
-  for (int attempt = 0; calm < rounds && attempt < 3 * rounds; ++attempt) {
-    Round& round = result.rounds.emplace_back();
-    for (size_t i = 0; i < sides.size(); ++i) {  // nobody always follows the same other
-      const auto& side = sides[attempt % 2 == 0 ? i : sides.size() - 1 - i];
-      round[side] = running[side]->turn();
-    }
-    const double foreign = foreign_of(round, sides);
-    calm += foreign <= kMostForeign;
-    std::fprintf(stderr, "%s: round %d, %d of %d calm, others used %.0f %% of the machine, ms:",
-                 workload.name.c_str(), attempt + 1, calm, rounds, 100 * foreign);
-    for (const auto& [side, turn] : round) {
-      std::fprintf(stderr, " %s %.2f", side.c_str(), 1e3 * turn.seconds / result.steps);
-    }
-    std::fprintf(stderr, "\n");
-  }
+  result.rounds = take_turns(workload.name, sides, running, rounds, result.steps);
   for (const auto& [side, started] : running) {
     result.megabytes[side] = started->peak_megabytes();
     started->end();
@@ -167,26 +116,19 @@ Result run(const Workload& workload, const std::vector<std::string>& sides, int 
 // --- the report
 // -----------------------------------------------------------------------------------
 
-std::string text(const std::optional<double>& number, const char* absent) {
-  if (!number) return absent;
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%.4f", *number);
-  return digits;
-}
-
 void print_table(const std::vector<Result>& results, const std::vector<std::string>& sides) {
   std::printf("%-10s %-12s %12s %12s %13s %10s %10s %12s %10s %8s\n", "model", "side", "ms a step",
               "ms of cores", "rows a second", "vs limit", "vs ddp", "peak memory", "vs ddp",
               "foreign");
   for (const auto& result : results) {
     for (const auto& side : sides) {
-      const double taken = result.typical(side, &Turn::seconds);
+      const double taken = result.rounds.typical(side, &Turn::seconds);
       std::printf("%-10s %-12s %12.3f %12.3f %13.1f %10s %10s %9.0f MB %10s %6.0f %%\n",
                   result.model.c_str(), side.c_str(), 1e3 * taken / result.steps,
-                  1e3 * result.typical(side, &Turn::work) / result.steps, result.rows / taken,
-                  text(result.faster(side, "limit"), "-").c_str(),
+                  1e3 * result.rounds.typical(side, &Turn::work) / result.steps,
+                  result.rows / taken, text(result.faster(side, "limit"), "-").c_str(),
                   text(result.faster(side, "ddp"), "-").c_str(), result.megabytes.at(side),
-                  text(result.memory(side, "ddp"), "-").c_str(), 100 * result.foreign(side));
+                  text(result.memory(side, "ddp"), "-").c_str(), 100 * result.rounds.foreign(side));
     }
   }
 }
@@ -201,20 +143,6 @@ void print_json(const std::vector<Result>& results) {
             ", \"memory_vs_ddp\": " + text(result.memory("one_worker", "ddp"), "null") + "}";
   }
   std::printf("{%s}\n", json.c_str());
-}
-
-std::vector<std::string> parts(const std::string& list) {
-  std::vector<std::string> names;
-  std::stringstream in(list);
-  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
-  return names;
-}
-
-void check_known(const std::vector<std::string>& names, const std::vector<std::string>& known) {
-  for (const auto& name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw std::runtime_error("there is no \"" + name + "\"");
-  }
 }
 
 Arguments parse(int argc, char** argv) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/plain_loop.h"
 #include "bench/programs.h"
 #include "bench/turns.h"
 
@@ -30,8 +31,8 @@ struct Workload {
 inline const std::vector<Workload>& workloads() {
   static const std::vector<Workload> all = {
       {"mlp", 32, 100, 1e-3, [](int64_t rows) { return mlp(64, 65, rows); }},
-      {"bert_base", 2, 2, 1e-3, bert_base},
-      {"gpt", 4, 3, 1e-3, gpt},
+      {"bert_base", 2, 2, 1e-3, [](int64_t rows) { return bert_base(rows); }},
+      {"gpt", 4, 3, 1e-3, [](int64_t rows) { return gpt(rows); }},
       {"resnet50", 8, 4, 1e-2, resnet50},
   };
   return all;
@@ -44,14 +45,6 @@ inline Program fresh(const Workload& workload, double rate) {
                                            torch::optim::SGDOptions(rate).momentum(kMomentum));
 }
 
-inline Batch rows_of(const Workload& workload, const Batch& batch, int device) {
-  Batch rows;
-  for (const auto& tensor : batch) {
-    rows.push_back(tensor.narrow(0, device * workload.rows, workload.rows).clone());
-  }
-  return rows;
-}
-
 // Which device's rows are this process's own; all of them where it has both devices.
 inline std::optional<int> own_device(const std::string& side) {
   if (side == "one_worker") return std::nullopt;
@@ -59,37 +52,11 @@ inline std::optional<int> own_device(const std::string& side) {
   return index == nullptr ? 0 : std::atoi(index);
 }
 
-inline Stepper epl_stepper(const Workload& workload, const std::string& side, Program program) {
+inline Stepper epl_stepper(const std::string& side, Program program) {
   if (const auto device = own_device(side)) {
-    program.batch = rows_of(workload, program.batch, *device);
+    program.batch = part_of(program.batch, *device, kDevices);
   }
   return epl_stepper(program);
-}
-
-// The mean over the devices, whose rows are normalised apart from each other.
-inline void plain_step(const Workload& workload, const Program& program,
-                       const std::vector<int>& devices) {
-  program.optimizer->zero_grad();
-  for (int device : devices) {
-    const auto loss = program.step(rows_of(workload, program.batch, device)).loss;
-    (loss / static_cast<double>(devices.size())).backward();
-  }
-  program.optimizer->step();
-}
-
-// Of the largest change that the plain loop made to a parameter, beyond what rounding explains.
-inline double worst_difference(const Program& start, const Program& plain, const Program& epl) {
-  const torch::NoGradGuard no_grad;
-  const auto from = start.net->parameters(), expected = plain.net->parameters(),
-             found = epl.net->parameters();
-  double worst = 0;
-  for (size_t i = 0; i < from.size(); ++i) {
-    const double change = (expected[i] - from[i]).abs().max().item<double>();
-    const double apart = (found[i] - expected[i]).abs().max().item<double>();
-    const double rounding = 4 * std::ldexp(1.0, -23) * from[i].abs().max().item<double>();
-    if (apart > rounding || std::isnan(apart)) worst = std::max(worst, apart / change);
-  }
-  return worst;
 }
 
 inline double sum_of_parameters(const Program& program) {
@@ -107,9 +74,9 @@ inline void check_process(const Workload& workload, const std::string& side) {
   const Program plain = fresh(workload, kCheckedRate), epl = fresh(workload, kCheckedRate);
   const std::vector<int> devices =
       side == "limit" ? std::vector<int>{*own_device(side)} : std::vector<int>{0, 1};
-  const Stepper step = epl_stepper(workload, side, epl);
+  const Stepper step = epl_stepper(side, epl);
   for (int i = 0; i < 2; ++i) {
-    plain_step(workload, plain, devices);
+    plain_step(plain, devices, kDevices);
     step();
   }
   std::printf("%.17g %.17g\n", worst_difference(start, plain, epl), sum_of_parameters(epl));
@@ -118,11 +85,9 @@ inline void check_process(const Workload& workload, const std::string& side) {
 
 inline void serve_process(const Workload& workload, const std::string& side, int steps) {
   const Program program = fresh(workload, kRate);
-  int64_t parameters = 0;
-  for (const auto& parameter : program.net->parameters()) parameters += parameter.numel();
-  const Stepper step = epl_stepper(workload, side, program);
+  const Stepper step = epl_stepper(side, program);
   seconds_of_each(5, step);  // as many as ddp.py warms up with
-  serve(static_cast<double>(parameters), [&] { return seconds_of_each(steps, step); });
+  serve(number_of_parameters(program), [&] { return seconds_of_each(steps, step); });
 }
 
 }  // namespace epl::bench

@@ -61,17 +61,20 @@ inline Model mlp(int64_t width, int64_t depth, int64_t rows) {
                     torch::randn({rows, width}), ids(10, {rows}));
 }
 
-inline Model bert_base(int64_t rows) {
+// `stage_starts`: blocks with which a stage of a pipeline begins, beside the first.
+inline Model bert_base(int64_t rows, std::vector<int64_t> stage_starts = {}) {
   const models::TransformerSize size = {/*vocabulary=*/30522, /*hidden=*/768, /*layers=*/12,
                                         /*heads=*/12, /*length=*/128};
-  return classifier(std::make_shared<models::Bert>(size), ids(size.vocabulary, {rows, size.length}),
-                    ids(2, {rows}));
+  auto net = std::make_shared<models::Bert>(size);
+  net->stage_starts = std::move(stage_starts);
+  return classifier(net, ids(size.vocabulary, {rows, size.length}), ids(2, {rows}));
 }
 
-inline Model gpt(int64_t rows) {
+inline Model gpt(int64_t rows, std::vector<int64_t> stage_starts = {}) {
   const models::TransformerSize size = {/*vocabulary=*/8192, /*hidden=*/384, /*layers=*/6,
                                         /*heads=*/6, /*length=*/256};
   auto net = std::make_shared<models::Gpt>(size);
+  net->stage_starts = std::move(stage_starts);
   return {
       net,
       [net](const Batch& batch) { return models::token_loss(net->forward(batch[0]), batch[1]); },

@@ -160,12 +160,18 @@ class Side {
 };
 
 // The other end: prints `first`, then one line a turn until the parent has no more.
-inline void serve(double first, const std::function<std::vector<double>()>& turn) {
-  std::cout << std::setprecision(17) << first << std::endl;
-  for (std::string line; std::getline(std::cin, line);) {
-    for (double number : turn()) std::cout << number << " ";
+inline void serve(const std::vector<double>& first,
+                  const std::function<std::vector<double>()>& turn) {
+  const auto print = [](const std::vector<double>& numbers) {
+    for (double number : numbers) std::cout << std::setprecision(17) << number << " ";
     std::cout << std::endl;
-  }
+  };
+  print(first);
+  for (std::string line; std::getline(std::cin, line);) print(turn());
+}
+
+inline void serve(double first, const std::function<std::vector<double>()>& turn) {
+  serve(std::vector<double>{first}, turn);
 }
 
 }  // namespace epl::bench

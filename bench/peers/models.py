@@ -41,43 +41,56 @@ class Block(nn.Module):
         return self.norm2(x + self.feed_forward(x))
 
 
-class Transformer(nn.Module):
-    def __init__(self, vocabulary, hidden, layers, heads, length, causal):
+class Entry(nn.Module):
+    """Tokens and their places; BERT's has a norm."""
+
+    def __init__(self, vocabulary, hidden, length, norm):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, hidden)
         self.positions = nn.Parameter(torch.randn(length, hidden) * 0.02)
-        self.blocks = nn.ModuleList([Block(hidden, heads, causal) for _ in range(layers)])
-        self.norm = nn.LayerNorm(hidden)
-
-    def embed(self, ids):
-        return self.tokens(ids) + self.positions[: ids.shape[1]]
-
-
-class Bert(Transformer):
-    """Two classes from the first token."""
-
-    def __init__(self):
-        super().__init__(vocabulary=30522, hidden=768, layers=12, heads=12, length=128, causal=False)
-        self.pool = nn.Linear(768, 768)
-        self.head = nn.Linear(768, 2)
+        self.norm = nn.LayerNorm(hidden) if norm else nn.Identity()
 
     def forward(self, ids):
-        x = self.norm(self.embed(ids))
+        return self.norm(self.tokens(ids) + self.positions[: ids.shape[1]])
+
+
+class Transformer(nn.Module):
+    def __init__(self, entry, blocks, exit):
+        super().__init__()
+        self.entry, self.blocks, self.exit = entry, nn.ModuleList(blocks), exit
+
+    def forward(self, ids):
+        x = self.entry(ids)
         for block in self.blocks:
             x = block(x)
+        return self.exit(x)
+
+    def stages(self, cut):
+        """The same modules as two stages of a pipeline, the second of which begins with block `cut`."""
+        return nn.Sequential(self.entry, *self.blocks[:cut]), nn.Sequential(*self.blocks[cut:], self.exit)
+
+
+class FirstToken(nn.Module):
+    """Two classes from the first token."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.pool = nn.Linear(hidden, hidden)
+        self.head = nn.Linear(hidden, 2)
+
+    def forward(self, x):
         return self.head(torch.tanh(self.pool(x[:, 0])))
 
 
-class Gpt(Transformer):
-    def __init__(self):
-        super().__init__(vocabulary=8192, hidden=384, layers=6, heads=6, length=256, causal=True)
-        self.head = nn.Linear(384, 8192, bias=False)
+def bert():
+    blocks = [Block(768, 12, causal=False) for _ in range(12)]
+    return Transformer(Entry(30522, 768, 128, norm=True), blocks, FirstToken(768))
 
-    def forward(self, ids):
-        x = self.embed(ids)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+
+def gpt():
+    blocks = [Block(384, 6, causal=True) for _ in range(6)]
+    exit = nn.Sequential(nn.LayerNorm(384), nn.Linear(384, 8192, bias=False))
+    return Transformer(Entry(8192, 384, 256, norm=False), blocks, exit)
 
 
 def conv(inputs, outputs, kernel, stride=1):
@@ -136,12 +149,12 @@ def build(name, rows):
     if name == "mlp":
         return mlp(64, 65), torch.randn(rows, 64), torch.randint(10, (rows,))
     if name == "bert_base":
-        return Bert(), torch.randint(30522, (rows, 128)), torch.randint(2, (rows,))
+        return bert(), torch.randint(30522, (rows, 128)), torch.randint(2, (rows,))
     if name == "gpt":
-        return Gpt(), torch.randint(8192, (rows, 256)), torch.randint(8192, (rows, 256))
+        return gpt(), torch.randint(8192, (rows, 256)), torch.randint(8192, (rows, 256))
     if name == "resnet50":
         return ResNet50(), torch.randn(rows, 3, 64, 64), torch.randint(1000, (rows,))
-    raise SystemExit(f"ddp.py: there is no model {name}")
+    raise SystemExit(f"models.py: there is no model {name}")
 
 
 def loss_of(output, target):

@@ -1,10 +1,12 @@
 // Transformers: two over LibTorch's own modules, GPT and BERT with an attention of their own.
 #pragma once
 
+#include <epl/strategy.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -134,6 +136,35 @@ struct TransformerSize {
   double dropout = 0;
 };
 
+// Sends x through the blocks in order. Where `starts` is not empty they stand in the scopes of a
+// pipeline: block i is the first one of a new stage if it is in `starts`, and what happens to x
+// before the first start belongs to stage 0.
+class StagedBlocks {
+ public:
+  explicit StagedBlocks(const std::vector<int64_t>& starts) : starts_(starts) {
+    if (!starts_.empty()) enter(0);
+  }
+
+  torch::Tensor operator()(std::vector<Block>& blocks, torch::Tensor x) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      for (size_t stage = 0; stage < starts_.size(); ++stage) {
+        if (starts_[stage] == static_cast<int64_t>(i)) enter(stage + 1);
+      }
+      x = blocks[i](x);
+    }
+    return x;
+  }
+
+ private:
+  void enter(size_t stage) {
+    scope_.reset();  // scopes do not nest
+    scope_.emplace(epl::replicate(1, "stage_" + std::to_string(stage)));
+  }
+
+  const std::vector<int64_t>& starts_;
+  std::optional<epl::With> scope_;
+};
+
 // How the head of a language model gets its weight.
 enum class Head {
   kUntied,        // its own
@@ -166,12 +197,13 @@ struct Gpt : torch::nn::Module {
 
   // [batch, length] of token ids to [batch, length, vocabulary].
   torch::Tensor forward(torch::Tensor ids) {
+    StagedBlocks staged(stage_starts);
     auto x = tokens(ids) + positions.slice(0, 0, ids.size(1));
-    for (auto& block : blocks) x = block(x);
-    x = final_norm(x);
+    x = final_norm(staged(blocks, x));
     return kind == Head::kTied ? torch::linear(x, tokens->weight) : head(x);
   }
 
+  std::vector<int64_t> stage_starts;  // of a pipeline; none: no scopes
   Head kind;
   torch::nn::Embedding tokens;
   torch::Tensor positions;
@@ -200,11 +232,12 @@ struct Bert : torch::nn::Module {
   }
 
   torch::Tensor forward(torch::Tensor ids) {
-    auto x = norm(tokens(ids) + positions.slice(0, 0, ids.size(1)));
-    for (auto& block : blocks) x = block(x);
+    StagedBlocks staged(stage_starts);
+    auto x = staged(blocks, norm(tokens(ids) + positions.slice(0, 0, ids.size(1))));
     return head(torch::tanh(pool(x.select(1, 0))));
   }
 
+  std::vector<int64_t> stage_starts;  // of a pipeline; none: no scopes
   torch::nn::Embedding tokens;
   torch::Tensor positions;
   torch::nn::LayerNorm norm;
