@@ -3,6 +3,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include "base/check.h"
+#include "cost/node_cost.h"
 #include "passes/assign_chunks.h"
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"
@@ -10,6 +11,7 @@
 #include "passes/own_gradients.h"
 #include "passes/purify.h"
 #include "passes/tied_gradients.h"
+#include "plan/crossings.h"
 #include "plan/lower.h"
 #include "plan/lower_pipeline.h"
 #include "plan/schedules.h"
@@ -29,12 +31,25 @@ LowerOptions lower_options(const Config& config, const CompileOptions& options) 
   return lowering;
 }
 
+// By estimate: measured times would give each worker another schedule.
+std::vector<TaskCosts> estimated_costs(const Graph& graph) {
+  const std::vector<ChunkTask> tasks = tasks_of_nodes(graph, /*splits_backward=*/true);
+  std::vector<TaskCosts> costs(static_cast<size_t>(chunk_count(graph)), {0, 0, 0});
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    TaskCosts& chunk = costs[static_cast<size_t>(tasks[i].chunk)];
+    double* const by_kind[] = {&chunk.forward, &chunk.backward, &chunk.weights};
+    *by_kind[static_cast<size_t>(tasks[i].kind)] += estimated_seconds(graph, graph.nodes[i]);
+  }
+  return costs;
+}
+
 Schedule schedule_of(const Graph& graph, const Config& config, const CompileOptions& options) {
   ScheduleRequest request;
   request.strategy = config.get<std::string>("pipeline.strategy");
   request.stages = options.placement.stages();
   request.chunks_per_stage = chunk_count(graph) / request.stages;
   request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  if (request.strategy == "ZeroBubble") request.costs = estimated_costs(graph);
   return make_schedule(request);
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "config/checks.h"
 
 namespace epl {
 namespace {
@@ -55,15 +56,31 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
   return key;
 }
 
-Capture Recordings::capture(const Batch& batch) {
+Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   const Batch inputs = own_copies(batch);
   return capture_step({subject_.function, inputs, subject_.model.parameters(),
                        subject_.model.state(),
-                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore"});
+                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts});
+}
+
+// The choice stays for steps of other shapes, unless they do another number of operators.
+Capture Recordings::record_with_chosen_stages(const Batch& batch) {
+  if (chosen_) {
+    Capture captured = capture(batch, chosen_->cuts);
+    if (forward_calls(captured.graph) == chosen_->forward_calls) return captured;
+  }
+  Capture first = capture(batch);
+  const Capture again = capture(batch);
+  chosen_ = choose_stages(std::move(first.graph), again.graph, subject_.model, subject_.config,
+                          subject_.job);
+  return capture(batch, chosen_->cuts);
 }
 
 Capture Recordings::record(const Batch& batch) {
-  Capture captured = capture(batch);
+  const bool chooses =
+      subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
+  Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
+  if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
   Placement found =
       find_placement(captured.graph.taskgraphs, subject_.job.cluster(), subject_.config);
   EPL_CHECK(!placement_ || *placement_ == found,

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "driver/auto_stages.h"
 #include "driver/job.h"
 #include "driver/placement.h"
 #include "driver/ready_step.h"
@@ -51,7 +52,8 @@ class Recordings {
 
   Key key_of(const Batch& batch) const;
   Capture record(const Batch& batch);
-  Capture capture(const Batch& batch);
+  Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
+  Capture record_with_chosen_stages(const Batch& batch);
   struct AllSizes;
   AllSizes record_all_sizes(const Batch& batch);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
@@ -61,6 +63,7 @@ class Recordings {
 
   const Subject subject_;
   std::optional<Placement> placement_;
+  std::optional<AutoStages> chosen_;  // where EPL cuts the step itself
   std::unique_ptr<StageWays> ways_;
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape
     Key key;

@@ -74,6 +74,16 @@ Shares Trainer::Impl::shares(const Batch& sample) {
   return shares;
 }
 
+// Into how many parts a batch will be cut: a guess before the strategies are known. One that is
+// right saves a recording.
+int64_t Trainer::Impl::likely_parts() const {
+  const int64_t micro_batches = config.get<int64_t>("pipeline.num_micro_batch");
+  const int64_t stages =
+      config.get<bool>("auto.auto_parallel") ? config.get<int64_t>("pipeline.num_stages") : 1;
+  const int64_t devices = replicas.size();
+  return micro_batches * std::max<int64_t>(1, devices / std::max<int64_t>(1, stages));
+}
+
 double Trainer::Impl::sum_over_workers(double value) {
   if (job->workers() == nullptr) return value;
   const at::Tensor sum = at::full({1}, value, at::kDouble);
@@ -131,9 +141,8 @@ Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepResult Trainer::step(const Batch& batch) {
   return impl_->step_with([&] {
-    const auto parts =
-        impl_->config.get<int64_t>("pipeline.num_micro_batch") * int64_t{impl_->replicas.size()};
-    return cut_into_micro_batches(batch, impl_->shares(sample_of(batch, parts)), impl_->config);
+    const Batch sample = sample_of(batch, impl_->likely_parts());
+    return cut_into_micro_batches(batch, impl_->shares(sample), impl_->config);
   });
 }
 

@@ -44,6 +44,7 @@ struct Trainer::Impl {
   static std::shared_ptr<Job> current_job();  // throws before epl::init()
   StepResult step_with(const std::function<DeviceBatches()>& cut);
   void meet_other_workers();
+  int64_t likely_parts() const;
   Shares shares(const Batch& sample);
   StepResult step(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);

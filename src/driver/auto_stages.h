@@ -1,0 +1,31 @@
+// Stages that EPL chooses (auto.auto_parallel): how many, and where the step is cut.
+#pragma once
+
+#include <epl/config.h>
+
+#include <string>
+#include <vector>
+
+#include "driver/job.h"
+#include "driver/model.h"
+#include "ir/graph.h"
+
+namespace epl {
+
+struct AutoStages {
+  int stages = 1;
+  int forward_calls = 0;  // of the step that was looked at: another number needs another choice
+  std::vector<int> cuts;  // for CaptureRequest; none where there is one stage
+};
+
+// How many forward operators a recording has.
+int forward_calls(const Graph& graph);
+
+// From two recordings of the step without strategies. pipeline.num_stages says how many stages;
+// without it there are as few as fit into the devices' memory, mostly one: data parallelism. All
+// workers take the choice of worker 0, which prints what it chose and why. Throws epl::Error where
+// no cut fits.
+AutoStages choose_stages(Graph graph, const Graph& again, const Model& model, const Config& config,
+                         Job& job);
+
+}  // namespace epl
