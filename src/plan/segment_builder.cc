@@ -429,24 +429,22 @@ void SegmentBuilder::rewind() {
   buffers_ = mark_.buffers;
 }
 
-int64_t SegmentBuilder::place_new_buffers(int64_t base) {
-  std::vector<int> buffers;
-  std::vector<Lifetime> lifetimes;
-  for (const auto& [buffer, lifetime] : lifetimes_) {
-    if (static_cast<size_t>(buffer) < first_buffer_) continue;
-    buffers.push_back(buffer);
-    lifetimes.push_back(lifetime);
-  }
-  const BufferPlaces placement = place_buffers(lifetimes);
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    program_.buffers[static_cast<size_t>(buffers[i])].offset = base + placement.offsets[i];
-  }
-  return placement.total;
-}
-
 bool SegmentBuilder::in_one_segment(const Lifetime& lifetime) const {
   const auto next = std::upper_bound(borders_.begin(), borders_.end(), lifetime.first);
   return next == borders_.end() || lifetime.last < *next;
+}
+
+SegmentBuilder::Places SegmentBuilder::place_where(
+    const std::function<bool(const Lifetime&)>& wanted) const {
+  Places places;
+  std::vector<Lifetime> lifetimes;
+  for (const auto& [buffer, lifetime] : lifetimes_) {
+    if (static_cast<size_t>(buffer) < first_buffer_ || !wanted(lifetime)) continue;
+    places.buffers.push_back(buffer);
+    lifetimes.push_back(lifetime);
+  }
+  places.placement = place_buffers(lifetimes);
+  return places;
 }
 
 std::vector<SegmentBuilder::Places> SegmentBuilder::shared_places() const {
@@ -454,29 +452,28 @@ std::vector<SegmentBuilder::Places> SegmentBuilder::shared_places() const {
   for (size_t i = 0; i < borders_.size(); ++i) {
     const int begin = borders_[i];
     const int end = i + 1 < borders_.size() ? borders_[i + 1] : std::numeric_limits<int>::max();
-    Places& here = places.emplace_back();
-    std::vector<Lifetime> lifetimes;
-    for (const auto& [buffer, lifetime] : lifetimes_) {
-      if (static_cast<size_t>(buffer) < first_buffer_ || !in_one_segment(lifetime)) continue;
-      if (lifetime.first < begin || lifetime.first >= end) continue;
-      here.buffers.push_back(buffer);
-      lifetimes.push_back(lifetime);
-    }
-    here.placement = place_buffers(lifetimes);
+    places.push_back(place_where([&](const Lifetime& lifetime) {
+      return in_one_segment(lifetime) && lifetime.first >= begin && lifetime.first < end;
+    }));
   }
   return places;
 }
 
 SegmentBuilder::Places SegmentBuilder::room_places() const {
-  Places places;
-  std::vector<Lifetime> lifetimes;
-  for (const auto& [buffer, lifetime] : lifetimes_) {
-    if (static_cast<size_t>(buffer) < first_buffer_ || in_one_segment(lifetime)) continue;
-    places.buffers.push_back(buffer);
-    lifetimes.push_back(lifetime);
+  return place_where([&](const Lifetime& lifetime) { return !in_one_segment(lifetime); });
+}
+
+void SegmentBuilder::put(const Places& places, int64_t base) {
+  for (size_t i = 0; i < places.buffers.size(); ++i) {
+    const auto buffer = static_cast<size_t>(places.buffers[i]);
+    program_.buffers[buffer].offset = base + places.placement.offsets[i];
   }
-  places.placement = place_buffers(lifetimes);
-  return places;
+}
+
+int64_t SegmentBuilder::place_new_buffers(int64_t base) {
+  const Places places = place_where([](const Lifetime&) { return true; });
+  put(places, base);
+  return places.placement.total;
 }
 
 SegmentBuilder::Bytes SegmentBuilder::bytes() const {
@@ -489,12 +486,6 @@ SegmentBuilder::Bytes SegmentBuilder::bytes() const {
 }
 
 void SegmentBuilder::place_new_buffers(int64_t shared, int64_t room) {
-  const auto put = [&](const Places& places, int64_t base) {
-    for (size_t i = 0; i < places.buffers.size(); ++i) {
-      const auto buffer = static_cast<size_t>(places.buffers[i]);
-      program_.buffers[buffer].offset = base + places.placement.offsets[i];
-    }
-  };
   for (const auto& places : shared_places()) put(places, shared);
   put(room_places(), room);
 }

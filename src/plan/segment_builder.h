@@ -7,6 +7,7 @@
 // touches lie in memory that all segments share, the others in a room of the micro batch.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -75,6 +76,8 @@ class SegmentBuilder {
     std::vector<int> buffers;
     BufferPlaces placement;
   };
+  Places place_where(const std::function<bool(const Lifetime&)>& wanted) const;
+  void put(const Places& places, int64_t base);
   std::vector<Places> shared_places() const;
   Places room_places() const;
   bool in_one_segment(const Lifetime& lifetime) const;
