@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,10 +20,13 @@ class Progress {
   Progress(int64_t total, int64_t items, std::string unit)
       : total_(total), items_(items), unit_(std::move(unit)) {}
 
-  // After step `done` of `total`. The loss shown is a running mean over the last steps.
-  void show(const std::string& title, int64_t done, double loss) {
-    const double keep = std::min(0.95, 1 - 1.0 / static_cast<double>(done));
-    loss_ = keep * loss_ + (1 - keep) * loss;
+  // After step `done` of `total`. The loss shown, where work has one, is a running mean over the
+  // last steps.
+  void show(const std::string& title, int64_t done, std::optional<double> loss = {}) {
+    if (loss) {
+      const double keep = std::min(0.95, 1 - 1.0 / static_cast<double>(done));
+      loss_ = keep * loss_ + (1 - keep) * *loss;
+    }
     const double now = seconds_since(start_);
     if (done < total_ && shown_ > 0 && now - shown_ < (terminal_ ? 0.1 : 5.0)) return;
     shown_ = now;
@@ -31,10 +35,11 @@ class Progress {
     const int eta = static_cast<int>(static_cast<double>(total_ - done) / rate + 0.5);
     const int filled = static_cast<int>(20 * done / total_);
     const std::string bar = std::string(filled, '=') + (filled < 20 ? ">" : "");
-    std::printf("%s%s [%-20s] %3d%%  loss %.4f  %.0f %s/s  ETA %d:%02d%s", terminal_ ? "\r" : "",
-                title.c_str(), bar.c_str(), static_cast<int>(100 * done / total_), loss_,
-                rate * static_cast<double>(items_), unit_.c_str(), eta / 60, eta % 60,
-                terminal_ ? "\x1b[K" : "\n");
+    std::printf("%s%s [%-20s] %3d%%", terminal_ ? "\r" : "", title.c_str(), bar.c_str(),
+                static_cast<int>(100 * done / total_));
+    if (loss) std::printf("  loss %.4f", loss_);
+    std::printf("  %.0f %s/s  ETA %d:%02d%s", rate * static_cast<double>(items_), unit_.c_str(),
+                eta / 60, eta % 60, terminal_ ? "\x1b[K" : "\n");
     std::fflush(stdout);
   }
 

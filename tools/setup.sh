@@ -12,6 +12,7 @@ packages=(
   libgtest-dev libgmock-dev python3     # the tests
   zlib1g-dev dataset-fashion-mnist      # the examples' data
   libpng-dev libturbojpeg0-dev          # pictures of the ResNet example
+  libutf8proc-dev                       # texts of the BERT example
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
