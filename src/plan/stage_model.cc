@@ -32,9 +32,32 @@ std::string common_module(const std::string& a, const std::string& b) {
   return a.substr(0, common);
 }
 
+// The nodes that add up the gradients of several uses of a parameter. Each stage keeps the sum of
+// its own uses (passes/tied_gradients.h), so what they read does not cross with every micro batch.
+std::set<const Node*> sums_over_uses(const Graph& graph) {
+  std::map<ValueId, const Node*> makers;
+  for (const Node& node : graph.nodes) {
+    for_each_output(node, [&](ValueId id) { makers[id] = &node; });
+  }
+  std::vector<ValueId> open;
+  for (const Gradient& gradient : graph.gradients) open.push_back(gradient.value);
+  std::set<const Node*> sums;
+  while (!open.empty()) {
+    const auto maker = makers.find(open.back());
+    open.pop_back();
+    if (maker == makers.end() || maker->second->phase != Phase::kBackward) continue;
+    const std::string name = op_name(*maker->second);
+    if (name != "aten::add.Tensor" && name != "aten::add_.Tensor") continue;
+    if (!sums.insert(maker->second).second) continue;
+    for_each_input(*maker->second, [&](ValueId id) { open.push_back(id); });
+  }
+  return sums;
+}
+
 class Builder {
  public:
-  Builder(const Graph& graph, const NodeCosts& costs) : graph_(graph), costs_(costs) {}
+  Builder(const Graph& graph, const NodeCosts& costs)
+      : graph_(graph), costs_(costs), sums_over_uses_(sums_over_uses(graph)) {}
 
   StageModel build() {
     find_positions();
@@ -117,7 +140,9 @@ class Builder {
       ++model_.operators[index];
       if (model_.ops[index].empty()) model_.ops[index] = op_name(node);
     }
-    for_each_input(node, [&](ValueId id) { read(node, position, graph_.value(id).storage); });
+    if (sums_over_uses_.count(&node) == 0) {
+      for_each_input(node, [&](ValueId id) { read(node, position, graph_.value(id).storage); });
+    }
     for (size_t argument : written_arguments(node)) {
       for (ValueId id : node.arguments[argument].values) {
         if (id != kNoValue) new_contents(graph_.value(id).storage, node.phase, position);
@@ -199,6 +224,7 @@ class Builder {
 
   const Graph& graph_;
   const NodeCosts& costs_;
+  const std::set<const Node*> sums_over_uses_;
   StageModel model_;
   int last_position_ = 0;
   std::vector<int64_t> bytes_;  // by storage

@@ -41,6 +41,10 @@ class TestStep {
   ValueId backward(int call, const std::vector<ValueId>& reads, int64_t bytes, double seconds) {
     return add({"aten::stack", ""}, reads, value(bytes), Phase::kBackward, call, seconds);
   }
+  ValueId backward_sum(int call, ValueId a, ValueId b) {
+    const ValueId result = graph.add_value(graph.value(a).type);
+    return add({"aten::add", "Tensor"}, {a, b}, result, Phase::kBackward, call, 0);
+  }
   // Writes over `target`.
   ValueId forward_in_place(ValueId target, double seconds) {
     ++user_calls_;
