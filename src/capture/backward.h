@@ -5,7 +5,7 @@
 // forward operators are kept in the same numbers. A hook before each autograd node tells the
 // recorder whose operators come next.
 // What autograd does between two nodes, the sums of gradients of a value with several users,
-// belongs to the node that reads the sum.
+// belongs where the last part of the sum is made.
 #pragma once
 
 #include <vector>

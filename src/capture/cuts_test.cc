@@ -240,7 +240,7 @@ TEST(Origin, OfBackwardOperatorsIsTheCallOfTheirForward) {
             "t:1 mm:1 t:1 sum.dim_IntList:1 view:1 t:0");
 }
 
-TEST(Origin, OfASumOfGradientsIsTheCallOfItsReader) {
+TEST(Origin, OfASumOfGradientsIsTheCallOfTheFirstUserOfTheValue) {
   torch::nn::Linear linear(torch::nn::LinearOptions(4, 4).bias(false));
   Parts parts{linear.ptr(), {torch::randn({3, 4})}, {[=](const Tensor& x, const Batch&) mutable {
                 const Tensor y = linear(x).sin();
@@ -249,7 +249,7 @@ TEST(Origin, OfASumOfGradientsIsTheCallOfItsReader) {
   const Graph graph = parts.capture(/*scoped=*/false);
   EXPECT_EQ(calls_of(graph, Phase::kForward), "t:0 mm:1 sin:2 t:3 mm:4 mul.Tensor:5 sum:6");
   EXPECT_EQ(calls_of(graph, Phase::kBackward),
-            "expand:6 mul.Tensor:5 mul.Tensor:5 t:4 mm:4 t:4 t:4 mm:4 add.Tensor:2 t:3 cos:2 "
+            "expand:6 mul.Tensor:5 mul.Tensor:5 t:4 mm:4 t:4 t:4 mm:4 add.Tensor:4 t:3 cos:2 "
             "mul.Tensor:2 t:1 mm:1 t:1 t:0 add.Tensor:0");
 }
 

@@ -399,9 +399,19 @@ void Recorder::claim_value(ValueId id, const ForwardPlace& forward) {
   const int index = producer_[static_cast<size_t>(id)];
   if (index < 0 || unclaimed_.erase(index) == 0) return;
   Node& node = graph_.nodes[static_cast<size_t>(index)];
-  node.taskgraph = forward.taskgraph;
-  node.origin.call = forward.call;
-  for_each_input(node, [&](ValueId input) { claim_value(input, forward); });
+  ForwardPlace place = forward;
+  bool found = false;
+  for_each_input(node, [&](ValueId input) {
+    claim_value(input, forward);
+    const int maker = producer_[static_cast<size_t>(input)];
+    if (maker < 0 || graph_.nodes[static_cast<size_t>(maker)].phase != Phase::kBackward) return;
+    const Node& part = graph_.nodes[static_cast<size_t>(maker)];
+    if (part.origin.call < 0 || (found && part.origin.call >= place.call)) return;
+    place = {part.taskgraph, part.origin.call};
+    found = true;
+  });
+  node.taskgraph = place.taskgraph;
+  node.origin.call = place.call;
 }
 
 // A constant that the step itself made has the same contents in every step, and what the step

@@ -65,14 +65,17 @@ class Recorder {
   void cut(std::vector<int> cuts, BeginStage begin_stage);
 
   // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
-  // is nobody's, a sum of gradients, goes with the node that reads it: see claim().
+  // is nobody's, a sum of gradients, waits for the node that reads it: see claim().
   void enter_backward() { phase_ = Phase::kBackward; }
   void set_backward_of(std::optional<ForwardPlace> forward) { backward_of_ = forward; }
 
   // The number of the forward operator whose autograd node has this sequence number, or -1.
   int call_at(uint64_t sequence) const;
 
-  // A derivative of `forward` reads `tensor`: the sums that made it belong there as well.
+  // A derivative of `forward` reads `tensor`. The sums that made it belong where the last of their
+  // parts is made, the derivative of the earliest user of the value: where users and value lie in
+  // different stages, one gradient goes from stage to stage and not one of each user. What has no
+  // parts belongs to `forward`.
   void claim(const at::Tensor& tensor, const ForwardPlace& forward);
 
   // The same for the gradient of a parameter, which no backward node reads.

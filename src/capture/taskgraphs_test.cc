@@ -63,7 +63,7 @@ TEST(TaskGraphs, AreNoneOutsideOfScopes) {
             "expand tanh_backward sin:0 neg:0 mul.Tensor:0 cos mul.Tensor mul.Tensor");
 }
 
-TEST(TaskGraphs, OfASumOfGradientsIsThatOfTheValueWithSeveralUsers) {
+TEST(TaskGraphs, OfASumOfGradientsIsThatOfTheFirstUserOfTheValue) {
   EXPECT_EQ(taskgraphs_of([](Weights& net, Tensor x) {
               Tensor left, right;
               {
@@ -81,7 +81,22 @@ TEST(TaskGraphs, OfASumOfGradientsIsThatOfTheValueWithSeveralUsers) {
               }
             }),
             "mul.Tensor:0 sin:0 cos:1 tanh:2 add.Tensor:2 sum:2 | "
-            "expand:2 tanh_backward:2 sin:1 neg:1 mul.Tensor:1 add.Tensor:0 cos:0 "
+            "expand:2 tanh_backward:2 sin:1 neg:1 mul.Tensor:1 add.Tensor:1 cos:0 "
+            "mul.Tensor:0 mul.Tensor:0");
+}
+
+// So that one gradient and not two go back to the stage before.
+TEST(TaskGraphs, OfASumOfGradientsIsThatOfTheStageThatAllUsersLieIn) {
+  EXPECT_EQ(taskgraphs_of([](Weights& net, Tensor x) {
+              {
+                With scope(replicate(1));
+                x = torch::sin(x * net.a);
+              }
+              With scope(replicate(1));
+              return (x * torch::cos(x)).sum();
+            }),
+            "mul.Tensor:0 sin:0 cos:1 mul.Tensor:1 sum:1 | "
+            "expand:1 mul.Tensor:1 mul.Tensor:1 sin:1 neg:1 mul.Tensor:1 add.Tensor:1 cos:0 "
             "mul.Tensor:0 mul.Tensor:0");
 }
 
