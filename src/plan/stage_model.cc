@@ -138,7 +138,7 @@ class Builder {
     model_.seconds[index] += seconds;
     if (node.phase == Phase::kForward) {
       ++model_.operators[index];
-      if (model_.ops[index].empty()) model_.ops[index] = op_name(node);
+      if (!is_view(graph_, node)) model_.ops[index] = op_name(node);
     }
     if (sums_over_uses_.count(&node) == 0) {
       for_each_input(node, [&](ValueId id) { read(node, position, graph_.value(id).storage); });

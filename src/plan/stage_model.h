@@ -41,7 +41,7 @@ struct StageModel {
   // innermost module that it divides, "" for none but the model.
   std::vector<bool> inside;
   std::vector<std::string> divided_modules;
-  std::vector<std::string> ops;  // by position: the name of its operator
+  std::vector<std::string> ops;  // by position: the name of its operator, "" for a view
   // By position: the first parameter or buffer that its forward operator reads, or nothing.
   std::vector<std::string> parameter_names;
   Growths received;

@@ -43,10 +43,10 @@ std::string modules_of_part(const StageModel& model, int begin, int end) {
 // Where a cut lies, as far as names can say.
 std::string place_of_cut(const StageModel& model, int position) {
   const auto index = static_cast<size_t>(position);
-  // Views cost nothing and say little.
-  size_t first = index;
-  while (first + 1 < model.seconds.size() && model.seconds[first] == 0) ++first;
-  std::string text = concat("before ", model.ops[first]);
+  // Views say little.
+  const auto first = std::find_if(model.ops.begin() + position, model.ops.end(),
+                                  [](const std::string& op) { return !op.empty(); });
+  std::string text = concat("before ", first == model.ops.end() ? "the last views" : *first);
   if (!model.divided_modules[index].empty()) {
     text += concat(", inside of ", model.divided_modules[index]);
   }
