@@ -34,7 +34,7 @@ StageWays::StageWays(Job& job, const Placement& placement, const Config& config)
 // The lanes end before the communicators that they drive.
 StageWays::~StageWays() {
   for (auto& way : ways_) way.lane.reset();
-  for (auto& [workers, channels] : channels_) {
+  for (auto& channels : channels_) {
     for (auto& channel : channels) channel.lane.reset();
   }
 }
@@ -50,16 +50,13 @@ std::vector<int> StageWays::workers_with(const std::vector<int>& stages) const {
 // Sets of workers in the order of stages, then those of each pair of stages, which may share a
 // parameter.
 void StageWays::make_channels(Job& job, const Config& config) {
+  channels_.resize(static_cast<size_t>(placement_.stages()));
   for (int stage = 0; stage < placement_.stages(); ++stage) {
     const std::vector<int> workers = workers_with({stage});
-    const bool whole = static_cast<int>(workers.size()) == cluster_.worker_num;
-    if (whole || workers.size() == 1) {
-      by_stage_.push_back(whole ? &job.channels() : &none_);
-      continue;
-    }
-    auto& channels = channels_[workers];
+    auto& channels = channels_[static_cast<size_t>(stage)];
     by_stage_.push_back(&channels);
-    for (size_t i = channels.size(); i < job.channels().size(); ++i) {
+    if (workers.size() == 1) continue;
+    for (size_t i = 0; i < job.channels().size(); ++i) {
       auto group = job.channels()[i].communicator->group(workers);
       auto lane = std::make_unique<Lane>(concat("epl stage ", stage, ".", i), job.watch(),
                                          deadline_of(config));

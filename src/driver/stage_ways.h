@@ -44,10 +44,10 @@ class StageWays {
   const Cluster cluster_;
   Mailbox mailbox_;
   std::vector<const std::vector<Channel>*> by_stage_;
-  std::map<std::vector<int>, std::vector<Channel>> channels_;  // by the workers that share them
-  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // likewise
+  // By stage, never shared: stages get ready in another order on each worker.
+  std::vector<std::vector<Channel>> channels_;
+  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // by their workers
   Communicator* all_ = nullptr;
-  const std::vector<Channel> none_;
   std::vector<StageWay> ways_;
 };
 
