@@ -64,6 +64,11 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
   }
   gradients_ = std::make_unique<StepGradients>(compiled_, std::move(devices));
   if (!placement().is_pipeline()) return;
+  for (const auto& gradients : plan().tied) {
+    std::vector<int> stages;
+    for (const auto& each : gradients) stages.push_back(each.program);
+    ways.make_group(stages);
+  }
   mail_ = std::make_unique<StageMail>(plan(), ways.placement(), cluster, ways.mailbox(),
                                       ways.between_devices());
 }

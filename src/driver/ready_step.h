@@ -45,6 +45,7 @@ class ReadyStep {
   const Placement& placement() const { return ways_.placement(); }
   const StageWays& ways() const { return ways_; }
   StepGradients& gradients() { return *gradients_; }
+  const StepGradients& gradients() const { return *gradients_; }
   double recorded_loss() const { return recorded_loss_; }
   const TwoSizes& sizes() const { return sizes_; }  // empty where micro batches are not cut
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "config/checks.h"
+#include "driver/stage_parameters.h"
 
 namespace epl {
 namespace {
@@ -176,7 +177,10 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     return find(batch, sample, step);
   }
   // Which parameters coast may have changed.
-  if (changed || moved) last_->gradients().bind_updates(subject_.model, had_gradient_);
+  if (changed || moved) last_->gradients().bind_updates(subject_.model, history_);
+  // Its stages may read parameters that those of the last step did not.
+  const bool gathered = subject_.config.get<bool>("pipeline.gather_parameters");
+  if (changed && !gathered) gather_parameters(subject_.job, *last_, Gather::kRead);
   last_->last_used = step;
   return *last_;
 }

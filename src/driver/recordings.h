@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -70,7 +69,7 @@ class Recordings {
     Capture capture;
   };
   std::optional<Probe> probe_;
-  std::set<c10::TensorImpl*> had_gradient_;  // parameters that some step gave a gradient
+  GradientHistory history_;
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;
   Key last_key_;
   ReadyStep* last_ = nullptr;

@@ -76,13 +76,9 @@ void gather_optimizer_states(Job& job, const ReadyStep& step, const Model& model
   const torch::NoGradGuard no_grad;
   const auto index = job.cluster().worker_index;
   std::vector<std::set<std::string>> keys(static_cast<size_t>(job.cluster().worker_num));
-  std::set<int> leaves;
-  for (const auto& program : step.plan().programs) {
-    for (const auto& gradient : program.gradients) leaves.insert(gradient.leaf);
-  }
-  for (int leaf : leaves) {
-    const at::Tensor& parameter = step.compiled().graph.leaves[static_cast<size_t>(leaf)].tensor;
-    keys[static_cast<size_t>(first_holder(step, leaf, job.cluster()))].insert(key_of(parameter));
+  for (const auto& each : step.gradients().holders()) {
+    const int holder = first_holder(step, each.stages, job.cluster());
+    keys[static_cast<size_t>(holder)].insert(key_of(each.parameter));
   }
   for (const auto& optimizer : model.optimizers()) {
     for (int worker = 1; worker < job.cluster().worker_num; ++worker) {

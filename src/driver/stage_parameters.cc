@@ -7,19 +7,6 @@
 namespace epl {
 namespace {
 
-// By parameter (a leaf): the stages that have a gradient of it, in order.
-std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan) {
-  std::map<int, std::vector<int>> stages;
-  for (size_t stage = 0; stage < plan.programs.size(); ++stage) {
-    for (const auto& gradient : plan.programs[stage].gradients) {
-      auto& list = stages[gradient.leaf];
-      const auto number = static_cast<int>(stage);
-      if (list.empty() || list.back() != number) list.push_back(number);
-    }
-  }
-  return stages;
-}
-
 std::set<int> workers_with(const ReadyStep& step, const std::vector<int>& stages,
                            const Cluster& cluster) {
   std::set<int> workers;
@@ -31,8 +18,8 @@ std::set<int> workers_with(const ReadyStep& step, const std::vector<int>& stages
 
 }  // namespace
 
-int first_holder(const ReadyStep& step, int leaf, const Cluster& cluster) {
-  return *workers_with(step, stages_by_leaf(step.plan()).at(leaf), cluster).begin();
+int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cluster& cluster) {
+  return *workers_with(step, stages, cluster).begin();
 }
 
 void reduce_tied(ReadyStep& step) {
@@ -43,16 +30,19 @@ void reduce_tied(ReadyStep& step) {
   });
 }
 
-void gather_parameters(Job& job, const ReadyStep& step) {
+void gather_parameters(Job& job, const ReadyStep& step, Gather which) {
   if (job.workers() == nullptr || !step.placement().is_pipeline()) return;
   const c10::AutoGradMode no_grad(false);
   using Pair = std::pair<at::Tensor, at::Tensor>;  // the user's tensor and what travels for it
   std::map<std::pair<int, at::ScalarType>, std::vector<Pair>> by_root;
-  for (const auto& [leaf, stages] : stages_by_leaf(step.plan())) {
+  for (const auto& [parameter, stages, readers] : step.gradients().holders()) {
     const std::set<int> workers = workers_with(step, stages, job.cluster());
     if (static_cast<int>(workers.size()) == job.cluster().worker_num) continue;
-    const Leaf& source = step.compiled().graph.leaves[static_cast<size_t>(leaf)];
-    const at::Tensor own = source.tensor.detach();
+    const std::set<int> reading = workers_with(step, readers, job.cluster());
+    const bool enough =
+        std::includes(workers.begin(), workers.end(), reading.begin(), reading.end());
+    if (which == Gather::kRead && enough) continue;
+    const at::Tensor own = parameter.detach();
     if (own.numel() == 0) continue;
     by_root[{*workers.begin(), own.scalar_type()}].emplace_back(own, own.contiguous());
   }

@@ -8,14 +8,15 @@
 
 namespace epl {
 
-// The first worker that has a gradient of the parameter: it speaks for it.
-int first_holder(const ReadyStep& step, int leaf, const Cluster& cluster);
+// The first worker that has one of the stages that change a parameter: it speaks for it.
+int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cluster& cluster);
 
 // Sums the gradients of parameters that stages on several workers use. All workers call it.
 void reduce_tied(ReadyStep& step);
 
-// Brings the parameters that the step updates to the workers that have no gradient of them. All
-// workers call it.
-void gather_parameters(Job& job, const ReadyStep& step);
+// Brings the parameters that the step updates to the workers that do not: all of them, or those
+// that a stage on such a worker reads. All workers call it.
+enum class Gather : uint8_t { kAll, kRead };
+void gather_parameters(Job& job, const ReadyStep& step, Gather which);
 
 }  // namespace epl

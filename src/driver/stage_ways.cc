@@ -47,8 +47,6 @@ std::vector<int> StageWays::workers_with(const std::vector<int>& stages) const {
   return {workers.begin(), workers.end()};
 }
 
-// Sets of workers in the order of stages, then those of each pair of stages, which may share a
-// parameter.
 void StageWays::make_channels(Job& job, const Config& config) {
   channels_.resize(static_cast<size_t>(placement_.stages()));
   for (int stage = 0; stage < placement_.stages(); ++stage) {
@@ -61,14 +59,6 @@ void StageWays::make_channels(Job& job, const Config& config) {
       auto lane = std::make_unique<Lane>(concat("epl stage ", stage, ".", i), job.watch(),
                                          deadline_of(config));
       channels.push_back({std::move(group), std::move(lane)});
-    }
-  }
-  for (int a = 0; a < placement_.stages(); ++a) {
-    for (int b = a; b < placement_.stages(); ++b) {
-      const std::vector<int> workers = workers_with({a, b});
-      const bool whole = static_cast<int>(workers.size()) == cluster_.worker_num;
-      if (whole || workers.size() == 1 || groups_.count(workers) != 0) continue;
-      groups_[workers] = job.workers()->group(workers);
     }
   }
 }
@@ -95,6 +85,13 @@ void StageWays::make_ways(Job& job, const Config& config) {
       ways_.push_back(std::move(way));
     }
   }
+}
+
+void StageWays::make_group(const std::vector<int>& stages) {
+  const std::vector<int> workers = workers_with(stages);
+  const bool whole = static_cast<int>(workers.size()) == cluster_.worker_num;
+  if (whole || workers.size() == 1 || groups_.count(workers) != 0) return;
+  groups_[workers] = all_->group(workers);
 }
 
 const std::vector<Channel>& StageWays::channels(int stage) const {

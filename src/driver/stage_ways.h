@@ -2,7 +2,7 @@
 // gradients of a stage, and for each pair of devices of neighbouring stages on different workers.
 //
 // Making them is a matter for all workers together, in the same order: each makes them once, with
-// its first step, and keeps them for the steps of all shapes.
+// the first step that needs them, and keeps them for the steps of all shapes.
 #pragma once
 
 #include <map>
@@ -28,7 +28,8 @@ class StageWays {
   const std::vector<Channel>& channels(int stage) const;
 
   // A communicator of all workers that have one of these stages, for the main thread; null where
-  // that is this one alone.
+  // that is this one alone. All workers make them beforehand.
+  void make_group(const std::vector<int>& stages);
   Communicator* workers_of(const std::vector<int>& stages) const;
 
   // Between devices of different workers.

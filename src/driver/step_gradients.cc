@@ -8,6 +8,18 @@
 
 namespace epl {
 
+std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan) {
+  std::map<int, std::vector<int>> stages;
+  for (size_t stage = 0; stage < plan.programs.size(); ++stage) {
+    for (const auto& gradient : plan.programs[stage].gradients) {
+      auto& list = stages[gradient.leaf];
+      const auto number = static_cast<int>(stage);
+      if (list.empty() || list.back() != number) list.push_back(number);
+    }
+  }
+  return stages;
+}
+
 StepGradients::StepGradients(const CompiledStep& step, Devices devices)
     : step_(step), devices_(std::move(devices)) {
   find_entries();
@@ -85,8 +97,14 @@ bool StepGradients::made_late(const Entry& entry) const {
   return holder.slots[static_cast<size_t>(slot)].where == Slot::Where::kMadeByOperator;
 }
 
-void StepGradients::bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient) {
+void StepGradients::bind_updates(Model& model, GradientHistory& history) {
   updates_.clear();
+  holders_.clear();
+  for (const auto& [leaf, stages] : stages_by_leaf(step_.plan)) {
+    const at::Tensor& parameter = step_.graph.leaves[static_cast<size_t>(leaf)].tensor;
+    holders_.push_back({parameter, stages, readers_of(parameter)});
+    history[parameter.unsafeGetTensorImpl()] = stages;
+  }
   for (const auto& group : groups_) {
     std::map<size_t, Part> parts;
     for (size_t index : group) {
@@ -102,7 +120,7 @@ void StepGradients::bind_updates(Model& model, std::set<c10::TensorImpl*>& had_g
     auto& list = updates_.emplace_back();
     for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
   }
-  bind_coasting(model, had_gradient);
+  bind_coasting(model, history);
 }
 
 void StepGradients::refresh_late() {
@@ -118,27 +136,49 @@ void StepGradients::refresh_late() {
   }
 }
 
-// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
-// with them: a layer that is frozen in mid-training coasts on its momentum.
-void StepGradients::bind_coasting(Model& model, std::set<c10::TensorImpl*>& had_gradient) {
-  std::set<c10::TensorImpl*> has_gradient;
-  for (const auto& program : step_.plan.programs) {
-    for (const auto& gradient : program.gradients) {
-      const Leaf& leaf = step_.graph.leaves[static_cast<size_t>(gradient.leaf)];
-      has_gradient.insert(leaf.tensor.unsafeGetTensorImpl());
+bool StepGradients::has_one_of(const std::vector<int>& stages) const {
+  return std::any_of(devices_.places.begin(), devices_.places.end(), [&](const Place& place) {
+    return std::find(stages.begin(), stages.end(), place.stage) != stages.end();
+  });
+}
+
+std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
+  std::vector<int> readers;
+  for (size_t stage = 0; stage < step_.plan.programs.size(); ++stage) {
+    const Program& program = step_.plan.programs[stage];
+    bool reads = false;
+    const auto look = [&](SlotId id) {
+      const Slot& slot = program.slots[static_cast<size_t>(id)];
+      reads |= slot.where == Slot::Where::kLeaf &&
+               step_.graph.leaves[static_cast<size_t>(slot.index)].tensor.is_same(parameter);
+    };
+    for (const auto& segment : program.segments) {
+      for (const auto& call : segment.calls) for_each_operand(call, look);
     }
+    if (reads) readers.push_back(static_cast<int>(stage));
   }
+  return readers;
+}
+
+// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
+// with them: a layer that is frozen in mid-training coasts on its momentum, which lies with the
+// stage that the layer was in.
+void StepGradients::bind_coasting(Model& model, const GradientHistory& history) {
+  std::set<c10::TensorImpl*> has_gradient;
+  for (const auto& holders : holders_) has_gradient.insert(holders.parameter.unsafeGetTensorImpl());
   std::map<size_t, Part> parts;
   for (const auto& [name, parameter] : model.parameters()) {
     c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
-    if (has_gradient.count(impl) != 0 || had_gradient.count(impl) == 0) continue;
+    const auto had = history.find(impl);
+    if (has_gradient.count(impl) != 0 || had == history.end()) continue;
+    holders_.push_back({parameter, had->second, readers_of(parameter)});
+    if (!has_one_of(had->second)) continue;
     for (size_t optimizer : model.optimizers_of(parameter)) {
       parts[optimizer].optimizer = optimizer;
       parts[optimizer].gradients.push_back({parameter, at::zeros_like(parameter.detach()), {}});
       parts[optimizer].summed.push_back(parts[optimizer].gradients.back());
     }
   }
-  had_gradient.insert(has_gradient.begin(), has_gradient.end());
   if (parts.empty()) return;
   auto& list = updates_.emplace_back();
   for (auto& [optimizer, part] : parts) list.push_back(std::move(part));

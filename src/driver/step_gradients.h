@@ -20,6 +20,12 @@
 
 namespace epl {
 
+// Parameters that some step gave a gradient, and the stages that last had it.
+using GradientHistory = std::map<c10::TensorImpl*, std::vector<int>>;
+
+// By parameter (a leaf): the stages that have a gradient of it, in order.
+std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan);
+
 class StepGradients {
  public:
   // By device of this worker: its place and executor. By stage: the exchange between workers, null
@@ -38,9 +44,16 @@ class StepGradients {
     std::vector<ParameterGradient> summed;     // after sum_into_first()
     std::vector<size_t> entries;               // as gradients; none for parameters that coast
   };
-  // `had_gradient`: parameters that some step gave one. Where this step gives none they get zeros.
-  void bind_updates(Model& model, std::set<c10::TensorImpl*>& had_gradient);
+  // Parameters in `history` that this step gives no gradient get zeros.
+  void bind_updates(Model& model, GradientHistory& history);
   std::vector<std::vector<Part>>& updates() { return updates_; }
+  // Who changes each parameter that the update changes on some worker. Alike on all of them.
+  struct Holders {
+    at::Tensor parameter;
+    std::vector<int> stages;   // in order
+    std::vector<int> readers;  // stages that use it, whether they change it or not
+  };
+  const std::vector<Holders>& holders() const { return holders_; }
   // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
   void refresh_late();
 
@@ -79,7 +92,9 @@ class StepGradients {
   bool summed_between_workers(const Entry& entry) const;
   ParameterGradient bound(const Entry& entry) const;
   ParameterGradient sum_of(const Entry& entry) const;
-  void bind_coasting(Model& model, std::set<c10::TensorImpl*>& had_gradient);
+  void bind_coasting(Model& model, const GradientHistory& history);
+  bool has_one_of(const std::vector<int>& stages) const;
+  std::vector<int> readers_of(const at::Tensor& parameter) const;
   const Program& program(size_t device) const {
     return step_.plan.programs[static_cast<size_t>(devices_.places[device].stage)];
   }
@@ -89,6 +104,7 @@ class StepGradients {
   std::vector<Entry> entries_;
   std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
   std::vector<std::vector<Part>> updates_;
+  std::vector<Holders> holders_;
 };
 
 }  // namespace epl

@@ -106,7 +106,8 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   keep_timeline(ready, runs);
   reduce_and_update(ready, result);
   ready.average_state(job->workers());
-  if (config.get<bool>("pipeline.gather_parameters")) epl::gather_parameters(*job, ready);
+  const bool gathers = config.get<bool>("pipeline.gather_parameters");
+  epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
   timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   ++steps;
@@ -185,7 +186,7 @@ Timeline Trainer::simulated() const {
 
 void Trainer::gather_parameters() {
   const ReadyStep* last = impl_->recordings.last();
-  if (last != nullptr) epl::gather_parameters(*impl_->job, *last);
+  if (last != nullptr) epl::gather_parameters(*impl_->job, *last, Gather::kAll);
 }
 
 std::string Trainer::plan() const {
@@ -207,7 +208,7 @@ void Trainer::save(const std::string& path) const {
   Job& job = *impl_->job;
   job.watch().doing(impl_->steps, "save");
   if (const ReadyStep* last = impl_->recordings.last()) {
-    epl::gather_parameters(job, *last);
+    epl::gather_parameters(job, *last, Gather::kAll);
     gather_optimizer_states(job, *last, impl_->model);
   }
   if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model);

@@ -60,9 +60,10 @@ double Trainer::Impl::clip_reduced(ReadyStep& ready) {
   if (!ready.placement().is_pipeline() || job->workers() == nullptr) {
     return clip_gradients(gradients, options);
   }
+  const auto stages = stages_by_leaf(ready.plan());
   std::vector<bool> counts;
   for (const auto& entry : ready.gradients().entries()) {
-    counts.push_back(first_holder(ready, entry.leaf, job->cluster()) ==
+    counts.push_back(first_holder(ready, stages.at(entry.leaf), job->cluster()) ==
                      job->cluster().worker_index);
   }
   return clip_gradients_of_workers(gradients, counts, options, *job->workers());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "base/check.h"
 
@@ -19,15 +21,32 @@ class Assignment {
         makers_(static_cast<size_t>(graph.value_count()), nullptr) {}
 
   void run() {
-    for (auto& node : graph_.nodes) {
-      node.chunk = node.phase == Phase::kForward ? forward(node) : backward(node);
+    for_each_in(Phase::kForward, [&](Node& node) {
+      node.chunk = forward(node);
+      if (is_free(node)) free_.insert(&node);
       for_each_output(node, [&](ValueId id) { makers_[static_cast<size_t>(id)] = &node; });
-    }
-    decide_by_readers();
+    });
+    decide_by_readers(Phase::kForward);
+    for_each_in(Phase::kForward, [&](Node& node) {
+      int& chunk = chunk_of_call_.emplace(node.origin.call, node.chunk).first->second;
+      chunk = std::max(chunk, node.chunk);
+    });
+    for_each_in(Phase::kBackward, [&](Node& node) {
+      node.chunk = backward(node);
+      for_each_output(node, [&](ValueId id) { makers_[static_cast<size_t>(id)] = &node; });
+    });
+    decide_by_readers(Phase::kBackward);
     check_flow();
   }
 
  private:
+  template <typename Visit>
+  void for_each_in(Phase phase, const Visit& visit) {
+    for (auto& node : graph_.nodes) {
+      if (node.phase == phase) visit(node);
+    }
+  }
+
   // The first chunk of the TaskGraph that is not before `least`, and the last not behind `most`.
   int first_from(int least, int taskgraph) const {
     int chunk = taskgraph;
@@ -38,31 +57,49 @@ class Assignment {
     return most - (most - taskgraph % taskgraphs_ + taskgraphs_) % taskgraphs_;
   }
 
-  // The latest chunk among the node's inputs of the forward phase.
-  int latest_forward_input(const Node& node) const {
+  const Node* maker_of(ValueId id) const { return makers_[static_cast<size_t>(id)]; }
+
+  // Whether it reads parameters, constants and the batch alone, so that any chunk can do it.
+  bool is_free(const Node& node) const {
+    bool free = true;
+    for_each_input(node, [&](ValueId id) {
+      const Node* maker = maker_of(id);
+      free &= maker == nullptr || free_.count(maker) != 0;
+    });
+    return free;
+  }
+
+  int forward(const Node& node) const {
     int latest = kUndecided;
     for_each_input(node, [&](ValueId id) {
-      const Node* maker = makers_[static_cast<size_t>(id)];
-      if (maker != nullptr && maker->phase == Phase::kForward) {
+      if (maker_of(id) != nullptr) latest = std::max(latest, maker_of(id)->chunk);
+    });
+    return node.taskgraph < 0 ? latest : first_from(latest, node.taskgraph);
+  }
+
+  // That of its forward where it is known, else the latest of the values that its forward saved.
+  // What is free says nothing: the second chunk of a TaskGraph may read what the first made.
+  int forward_of(const Node& node) const {
+    const auto known = chunk_of_call_.find(node.origin.call);
+    if (node.origin.call >= 0 && known != chunk_of_call_.end()) return known->second;
+    int latest = kUndecided;
+    for_each_input(node, [&](ValueId id) {
+      const Node* maker = maker_of(id);
+      if (maker != nullptr && maker->phase == Phase::kForward && free_.count(maker) == 0) {
         latest = std::max(latest, maker->chunk);
       }
     });
     return latest;
   }
 
-  int forward(const Node& node) const {
-    const int latest = latest_forward_input(node);
-    return node.taskgraph < 0 ? latest : first_from(latest, node.taskgraph);
-  }
-
   int backward(const Node& node) const {
     int earliest_gradient = kNone;
     for_each_input(node, [&](ValueId id) {
-      const Node* maker = makers_[static_cast<size_t>(id)];
+      const Node* maker = maker_of(id);
       if (maker == nullptr || maker->phase == Phase::kForward || maker->chunk == kUndecided) return;
       earliest_gradient = std::min(earliest_gradient, maker->chunk);
     });
-    const int saved = latest_forward_input(node);
+    const int saved = forward_of(node);
     if (node.taskgraph < 0) {
       const int chunk = std::min(earliest_gradient, saved < 0 ? kNone : saved);
       return chunk == kNone ? kUndecided : chunk;
@@ -73,33 +110,37 @@ class Assignment {
     return std::min(own, last_until(earliest_gradient, node.taskgraph));
   }
 
-  // What reads nothing that has a chunk joins its readers: the first one forward, the last one (in
-  // the order of chunks) backward.
-  void decide_by_readers() {
+  // What reads nothing that has a chunk joins its readers of the same phase: the first one forward,
+  // the last one (in the order of chunks) backward.
+  void decide_by_readers(Phase phase) {
     std::vector<int> wanted(static_cast<size_t>(graph_.value_count()), kUndecided);
     for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
-      if (node->chunk == kUndecided) decide(*node, wanted);
+      if (node->phase != phase) continue;
+      if (node->chunk == kUndecided || free_.count(&*node) != 0) decide(*node, wanted);
       for_each_input(*node, [&](ValueId id) {
-        const Node* maker = makers_[static_cast<size_t>(id)];
-        if (maker == nullptr || maker->phase != node->phase) return;
         int& want = wanted[static_cast<size_t>(id)];
-        const bool first = node->phase == Phase::kForward;
-        want = want == kUndecided
-                   ? node->chunk
-                   : (first ? std::min(want, node->chunk) : std::max(want, node->chunk));
+        want = first_wish(phase, want, node->chunk);
       });
     }
+  }
+
+  static int first_wish(Phase phase, int a, int b) {
+    if (a == kUndecided || b == kUndecided) return std::max(a, b);
+    return phase == Phase::kForward ? std::min(a, b) : std::max(a, b);
   }
 
   void decide(Node& node, const std::vector<int>& wanted) const {
     int chunk = kUndecided;
     for_each_output(node, [&](ValueId id) {
-      const int want = wanted[static_cast<size_t>(id)];
-      if (want == kUndecided) return;
-      if (chunk == kUndecided) chunk = want;
-      chunk = node.phase == Phase::kForward ? std::min(chunk, want) : std::max(chunk, want);
+      chunk = first_wish(node.phase, chunk, wanted[static_cast<size_t>(id)]);
     });
-    node.chunk = chunk == kUndecided ? std::max(node.taskgraph, 0) : chunk;
+    if (chunk == kUndecided) {
+      node.chunk = std::max({node.chunk, node.taskgraph, 0});
+    } else if (node.phase == Phase::kForward && node.taskgraph >= 0) {
+      node.chunk = std::max(node.chunk, last_until(chunk, node.taskgraph));
+    } else {
+      node.chunk = chunk;
+    }
   }
 
   void check_flow() const {
@@ -119,6 +160,8 @@ class Assignment {
   Graph& graph_;
   const int taskgraphs_;
   std::vector<const Node*> makers_;  // by value; null for leaves
+  std::set<const Node*> free_;
+  std::map<int, int> chunk_of_call_;  // by Origin::call, of the forward nodes
 };
 
 }  // namespace

@@ -139,6 +139,10 @@ Trace train_on_devices(const MakeProgram& make, const MakeBatch& batch, const Va
 testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exactness& exactness,
                                  const Variant& variant = {});
 
+// Runs `work` on workers with so many devices each, which are processes: before it, epl::init() has
+// not been called. Throws where one of them fails, or has a failure of a test.
+void run_on_workers(const std::vector<int>& devices, const std::function<void(int worker)>& work);
+
 // The training on each worker of variant.workers(), which are processes of their own. Throws where
 // one of them fails.
 std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,

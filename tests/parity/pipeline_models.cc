@@ -53,6 +53,16 @@ StepOutput module_in_two_stages(Parts& net, const Batch& batch) {
   return cross_entropy(net(0, net(1, x)), batch[1]);
 }
 
+// The stages that have no part in the table must not be waited for.
+StepOutput tied_in_three_of_four(Parts& net, const Batch& batch) {
+  Tensor x = batch[0];
+  for (int i : {0, 1, 2, 3}) {
+    const With scope(stage(i));
+    x = net(i, i == 2 ? x : x + net.table(batch[1]));
+  }
+  return cross_entropy(x, batch[1]);
+}
+
 // As an encoder hands its steps to a decoder: over two stages, over one, to the next.
 StepOutput skips(Parts& net, const Batch& batch) {
   Tensor a, b, c;
@@ -166,6 +176,27 @@ StepOutput first_scope_again(Parts& net, const Batch& batch) {
   return cross_entropy(x, batch[1]);
 }
 
+// Skips between the chunks of one stage, and values that only a chunk behind the next one reads.
+StepOutput skips_between_rounds(Parts& net, const Batch& batch) {
+  Tensor x = batch[0], first;
+  const Tensor mask = batch[0] > 0;
+  for (int i : {0, 1, 2, 3}) {
+    const With scope(stage(i % 2));
+    x = net(i, i < 2 ? x : x.masked_fill(mask, 0.5) + first);
+    if (i == 0) first = x;
+  }
+  return cross_entropy(x, batch[1]);
+}
+
+StepOutput module_in_both_rounds(Parts& net, const Batch& batch) {
+  Tensor x = batch[0];
+  for (int i : {0, 1, 2, 3}) {
+    const With scope(stage(i % 2));
+    x = net(i % 3, x) + net.table(batch[1]);
+  }
+  return cross_entropy(x, batch[1]);
+}
+
 // Autograd saves values of one stage for the backward of another.
 StepOutput products_across(Parts& net, const Batch& batch) {
   Tensor a, b;
@@ -231,13 +262,14 @@ Program one_optimizer_a_stage() {
 
 }  // namespace
 
-const std::map<std::string, StagedModel>& staged_models() {
+const std::map<std::string, StagedModel>& staged_ways() {
   const Part nothing = [](Parts&, const Tensor& x) { return x; };
   const Part no_parameters = [](Parts&, const Tensor& x) { return torch::relu(x) + 1; };
   const Part alias = [](Parts&, const Tensor& x) { return x.view({-1, 2, 3}).flatten(1); };
   const Part thick = [](Parts& net, const Tensor& x) { return net(1, net(2, net(1, x))); };
   static const std::map<std::string, StagedModel> models = {
       {"tied embedding", {3, parts(3, tied_embedding), kTied, tokens(32)}},
+      {"tied in three of four", {4, parts(4, tied_in_three_of_four), kTied}},
       {"module in two stages", {2, parts(2, module_in_two_stages), kTied}},
       {"skips", {4, parts(4, skips)}},
       {"one value for all stages", {4, parts(4, one_value_for_all)}},
@@ -247,6 +279,8 @@ const std::map<std::string, StagedModel>& staged_models() {
       {"default strategies", {3, parts(3, default_strategies)}},
       {"scopes entered again", {2, parts(4, scopes_entered_again)}},
       {"first scope again", {2, parts(3, first_scope_again)}},
+      {"skips between rounds", {2, parts(4, skips_between_rounds)}},
+      {"module in both rounds", {2, parts(3, module_in_both_rounds), kTied}},
       {"products across stages", {3, parts(3, products_across)}},
       {"stage that does nothing", {3, chain({layer(0), nothing, layer(2)})}},
       {"stages that do nothing", {4, chain({nothing, layer(1), layer(2), nothing})}},
@@ -267,12 +301,6 @@ const std::map<std::string, StagedModel>& staged_models() {
        {2, one_optimizer_a_stage, within(1e-5, "AdamW's update is one fused pass")}},
   };
   return models;
-}
-
-std::vector<std::string> staged_model_names() {
-  std::vector<std::string> names;
-  for (const auto& model : staged_models()) names.push_back(model.first);
-  return names;
 }
 
 }  // namespace epl::parity

@@ -42,8 +42,20 @@ inline MakeProgram parts(int count, const PartsStep& step) {
   };
 }
 
-// By what is odd about it. Each takes rows of six numbers and a class below six.
-const std::map<std::string, StagedModel>& staged_models();
-std::vector<std::string> staged_model_names();
+// By what is odd about it: ways through the stages, and networks of real layers.
+const std::map<std::string, StagedModel>& staged_ways();
+const std::map<std::string, StagedModel>& staged_networks();
+
+inline const StagedModel& staged_model(const std::string& name) {
+  const auto found = staged_ways().find(name);
+  return found != staged_ways().end() ? found->second : staged_networks().at(name);
+}
+
+inline std::vector<std::string> staged_model_names() {
+  std::vector<std::string> names;
+  for (const auto& model : staged_ways()) names.push_back(model.first);
+  for (const auto& model : staged_networks()) names.push_back(model.first);
+  return names;
+}
 
 }  // namespace epl::parity

@@ -9,11 +9,11 @@ namespace {
 class StagedModels : public testing::TestWithParam<std::string> {
  protected:
   static testing::AssertionResult trains(const Variant& variant) {
-    const StagedModel& model = staged_models().at(GetParam());
+    const StagedModel& model = staged_model(GetParam());
     return parity(model.make, model.batch, model.exactness, variant);
   }
   static Variant layout(int micro_batches, int replicas = 1) {
-    return pipeline(staged_models().at(GetParam()).stages, micro_batches, replicas);
+    return pipeline(staged_model(GetParam()).stages, micro_batches, replicas);
   }
 };
 

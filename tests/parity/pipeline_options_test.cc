@@ -119,6 +119,12 @@ TEST(PipelineOptions, RunningStatisticsAreTheMeanOfTheReplicas) {
   EXPECT_TRUE(parity(normed, rows(64), kRounding, pipeline(3, 2, 4)));
 }
 
+// The parts by which strategies are found out must not be smaller than a micro batch.
+TEST(PipelineOptions, BatchNormTakesMicroBatchesOfAFewRows) {
+  EXPECT_TRUE(parity(normed, rows(12), bit_equal(), pipeline(3, 4)));
+  EXPECT_TRUE(parity(normed, rows(24), kRounding, pipeline(3, 4, 2)));
+}
+
 // --- random numbers -----------------------------------------------------------------------------
 
 // Dropout in the first stage, or in the last one.

@@ -99,6 +99,12 @@ TEST(Slices, CutValuesOfAllKinds) {
   }
 }
 
+// Devices of one stage side by side.
+TEST(Slices, LieByStage) {
+  EXPECT_TRUE(parity(sliced({2, 1}), rows(96), kRounding,
+                     layout({2, 1}, 2, 2).with("cluster.device_place_prefer_intra_node", false)));
+}
+
 TEST(Slices, BatchOfAnotherShape) {
   const MakeBatch batch = [](int step) { return rows(step % 2 == 0 ? 24 : 48)(step); };
   EXPECT_TRUE(parity(sliced({2, 1}), batch, kRounding, layout({2, 1}, 2, 2).steps(4)));

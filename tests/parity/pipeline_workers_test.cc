@@ -1,5 +1,7 @@
 // Pipelines whose stages lie on several workers, which are processes: the same parameters on all of
 // them, and those of the plain loop.
+#include <unistd.h>
+
 #include "tests/models/programs.h"
 #include "tests/parity/pipeline_models.h"
 
@@ -60,8 +62,10 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PipelineWorkers,
                          testing::Values(Layout{{1, 1}, 2}, Layout{{2, 2}, 2},
                                          Layout{{2, 2}, 2, false}, Layout{{2, 2}, 4},
                                          Layout{{1, 1, 1}, 3}, Layout{{2, 1, 1}, 4},
-                                         Layout{{2, 1, 1}, 2}, Layout{{1, 1, 1, 1}, 4},
-                                         Layout{{1, 1, 1, 1}, 2}, Layout{{1, 1, 1, 1}, 2, false}),
+                                         Layout{{2, 1, 1}, 2}, Layout{{3, 1}, 2},
+                                         Layout{{1, 2, 1}, 2}, Layout{{1, 1, 2}, 2, false},
+                                         Layout{{1, 1, 1, 1}, 4}, Layout{{1, 1, 1, 1}, 2},
+                                         Layout{{1, 1, 1, 1}, 2, false}),
                          [](const auto& info) {
                            std::string name = "Devices";
                            for (int devices : info.param.workers)
@@ -73,13 +77,13 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PipelineWorkers,
 class StagedModelsOnWorkers : public testing::TestWithParam<std::string> {};
 
 TEST_P(StagedModelsOnWorkers, TrainWithAStageAWorker) {
-  const StagedModel& model = staged_models().at(GetParam());
+  const StagedModel& model = staged_model(GetParam());
   const Layout layout{std::vector<int>(static_cast<size_t>(model.stages), 1), model.stages};
   EXPECT_TRUE(parity(model.make, model.batch, kRounding, layout.variant(4)));
 }
 
 TEST_P(StagedModelsOnWorkers, TrainInReplicas) {
-  const StagedModel& model = staged_models().at(GetParam());
+  const StagedModel& model = staged_model(GetParam());
   const Layout layout{{model.stages, model.stages}, model.stages, false};
   EXPECT_TRUE(parity(model.make, model.batch, kRounding, layout.variant(2)));
 }
@@ -132,6 +136,110 @@ TEST(PipelineWorkers, CutRowsAnew) {
       EXPECT_TRUE(parity(make, rows(48), kRounding, variant))
           << stages[0] << " to " << stages[1] << " on " << workers[0] << ", " << workers[1];
     }
+  }
+}
+
+// --- what a user does besides
+// ---------------------------------------------------------------------
+
+struct Training {
+  explicit Training(int stages) : net(std::make_shared<Stack>(stages)) {}
+
+  void step(int number) {
+    torch::manual_seed(100 + number);
+    trainer.step(rows(8)(number));
+  }
+  std::vector<torch::Tensor> parameters() const {
+    std::vector<torch::Tensor> copies;
+    for (const torch::Tensor& each : net->parameters()) copies.push_back(each.detach().clone());
+    return copies;
+  }
+
+  std::shared_ptr<Stack> net;
+  torch::optim::Adam optimizer{net->parameters(), 0.1};
+  Trainer trainer{net, optimizer, classification(net)};
+};
+
+// The states of the optimizer lie with their stages; in the file they are all together.
+TEST(PipelineWorkers, GoOnFromAFile) {
+  const std::string path = testing::TempDir() + "epl_pipeline_" + std::to_string(getpid()) + ".pt";
+  run_on_workers({1, 1, 1}, [&](int) {
+    epl::init(Config{{"pipeline.num_micro_batch", 2}});
+    Training first(3);
+    for (int i = 0; i < 3; ++i) first.step(i);
+    first.trainer.save(path);
+    for (int i = 3; i < 6; ++i) first.step(i);
+    Training second(3);
+    second.step(0);
+    second.trainer.load(path);
+    for (int i = 3; i < 6; ++i) second.step(i);
+    const auto expected = first.parameters(), found = second.parameters();
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(expected[i].equal(found[i])) << i;
+  });
+  unlink(path.c_str());
+}
+
+// Two trainers take turns, each a pipeline.
+TEST(PipelineWorkers, TakeTurns) {
+  const MakeProgram make = [] {
+    Program both = stack(2)();
+    both.turns.push_back(stack(2)().turns[0]);
+    both.turns[0].modules[0].name = "one";
+    both.turns[1].modules[0].name = "other";
+    return both;
+  };
+  EXPECT_TRUE(parity(make, rows(32), kRounding, a_stage_a_worker()));
+}
+
+// Without gathering, the workers still agree in what they have to.
+TEST(PipelineWorkers, LeaveParametersWithTheirStages) {
+  for (const std::string model : {"read elsewhere", "tied embedding", "skips", "code outside"}) {
+    const StagedModel& staged = staged_model(model);
+    const Layout layout{std::vector<int>(static_cast<size_t>(staged.stages), 1), staged.stages};
+    const Variant variant = layout.variant(2).with("pipeline.gather_parameters", false);
+    const Trace plain = train_plain(staged.make, staged.batch, variant);
+    for (const Trace& trace : train_on_workers(staged.make, staged.batch, variant)) {
+      for (size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_NEAR(plain[i].losses[0], trace[i].losses[0], 1e-5) << model << ", step " << i;
+      }
+    }
+  }
+}
+
+TEST(PipelineWorkers, GatherParametersWhenTheyAreAsked) {
+  run_on_workers({1, 1}, [](int worker) {
+    epl::init(Config{{"pipeline.gather_parameters", false}});
+    Training training(2);
+    const std::string other = worker == 0 ? "layers.1.weight" : "layers.0.weight";
+    const torch::Tensor far = training.net->named_parameters()[other];
+    training.step(0);
+    const torch::Tensor before = far.detach().clone();
+    training.step(1);
+    EXPECT_TRUE(far.equal(before));
+    training.trainer.gather_parameters();
+    EXPECT_FALSE(far.equal(before));
+  });
+}
+
+TEST(PipelineWorkers, CannotFollowValuesThatAreReadBack) {
+  const MakeProgram make = parts(2, [](Parts& net, const Batch& batch) -> StepOutput {
+    torch::Tensor x;
+    {
+      const With scope(stage(0));
+      x = net(0, batch[0]);
+    }
+    const With scope(stage(1));
+    return cross_entropy(x.max().item<float>() > 100 ? x : net(1, x), batch[1]);
+  });
+  testing::internal::CaptureStderr();
+  EXPECT_ANY_THROW(train_on_workers(make, rows(32), a_stage_a_worker()));
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const char* who : {"worker 0: ", "worker 1: "}) {
+    EXPECT_NE(said.find(std::string(who) +
+                        "epl: the step reads values back into C++, which a pipeline over several "
+                        "workers cannot follow: they would have to record again together\n"),
+              std::string::npos)
+        << said;
   }
 }
 

@@ -193,30 +193,34 @@ int replicas_of_worker(const Variant& variant, int worker) {
   return readers / std::min(readers, placement_of(variant).stage_devices[0]);
 }
 
-std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,
-                                    const Variant& variant) {
-  const std::vector<int>& devices = variant.worker_devices();
-  const std::string folder = testing::TempDir() + "epl_workers_" + std::to_string(getpid());
+void run_on_workers(const std::vector<int>& devices, const std::function<void(int)>& work) {
   const std::string master = "127.0.0.1:" + std::to_string(free_port());
   epl::init();  // no threads of earlier devices: they would not come along
   Workers workers;
   for (size_t i = 0; i < devices.size(); ++i) {
-    const auto own_rows = [&, i](int step) {
-      return rows_of(batch(step), variant, static_cast<int>(i));
-    };
     workers.start([&] {
       setenv("EPL_WORKER_INDEX", std::to_string(i).c_str(), 1);
       setenv("EPL_WORKER_NUM", std::to_string(devices.size()).c_str(), 1);
       setenv("EPL_MASTER", master.c_str(), 1);
       setenv("EPL_DEVICES", std::to_string(devices[i]).c_str(), 1);
-      save(train_epl(make, own_rows, variant), folder + "_" + std::to_string(i));
+      work(static_cast<int>(i));
       Job::replace(nullptr);
     });
   }
   workers.wait();
+}
+
+std::vector<Trace> train_on_workers(const MakeProgram& make, const MakeBatch& batch,
+                                    const Variant& variant) {
+  const std::string folder = testing::TempDir() + "epl_workers_" + std::to_string(getpid());
+  const auto path_of = [&](int worker) { return folder + "_" + std::to_string(worker); };
+  run_on_workers(variant.worker_devices(), [&](int worker) {
+    const auto own_rows = [&](int step) { return rows_of(batch(step), variant, worker); };
+    save(train_epl(make, own_rows, variant), path_of(worker));
+  });
   std::vector<Trace> traces;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const std::string path = folder + "_" + std::to_string(i);
+  for (size_t i = 0; i < variant.worker_devices().size(); ++i) {
+    const std::string path = path_of(static_cast<int>(i));
     traces.push_back(load(path));
     unlink(path.c_str());
   }
