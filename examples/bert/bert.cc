@@ -55,6 +55,7 @@ struct Options {
   int64_t steps = 0;
   bool automatic = false;
   bool plain = false;
+  bool answer_only = false;
   std::string predictions = "predictions.json";
   std::string checkpoint;
   int64_t save_every = 500;
@@ -270,15 +271,20 @@ void run(Options options) {
     if (speaks) std::cout << "goes on after step " << training.steps_done() << std::endl;
   }
 
-  const Answered before = answer(training, data, speaks);
-  if (speaks) std::cout << "before training: " << before.score << std::endl;
-  const std::string how = train(options, data, sampler, rows, training, speaks);
-  const Answered after = answer(training, data, speaks);
+  Answered answered = answer(training, data, speaks);
+  if (speaks) std::cout << "before training: " << answered.score << std::endl;
+  if (!options.answer_only) {
+    const std::string how = train(options, data, sampler, rows, training, speaks);
+    answered = answer(training, data, speaks);
+    if (speaks) {
+      std::cout << "after " << options.training.steps << " steps: " << answered.score << "  ("
+                << how << ")" << std::endl;
+    }
+  }
   if (!speaks) return;
-  bert::write_predictions(options.predictions, after.predictions);
   if (!options.save_weights.empty()) bert::write_weights(options.save_weights, *net);
-  std::cout << "after " << options.training.steps << " steps: " << after.score << "  (" << how
-            << ")\nanswers: " << options.predictions << std::endl;
+  bert::write_predictions(options.predictions, answered.predictions);
+  std::cout << "answers: " << options.predictions << std::endl;
 }
 
 void add_options(CLI::App& app, Options& options) {
@@ -326,6 +332,7 @@ void add_options(CLI::App& app, Options& options) {
       app.add_flag("--auto", options.automatic, "EPL chooses where the stages are cut");
   app.add_flag("--plain", options.plain, "Trains by the plain LibTorch loop, to compare with")
       ->excludes(automatic);
+  app.add_flag("--answer-only", options.answer_only, "Answers with the weights as they are");
   app.add_option("--epochs", options.epochs,
                  "Passes over the training windows; 0: 2 with --weights, else 5")
       ->check(count);

@@ -16,6 +16,11 @@ constexpr char32_t kCapitalSigma = 0x3a3;
 constexpr char32_t kFinalSigma = 0x3c2;
 constexpr char32_t kCapitalIWithDot = 0x130;
 
+// Punctuation that stands inside of words (Unicode, WordBreakProperty: MidLetter, MidNumLet).
+constexpr std::array<char32_t, 16> kMidWord{'\'',   '.',    ':',    0xb7,   0x387,  0x55f,
+                                            0x5f4,  0x2018, 0x2019, 0x2024, 0x2027, 0xfe13,
+                                            0xfe52, 0xfe55, 0xff0e, 0xff1a};
+
 bool is_cased(char32_t code) {
   const auto kind = category(code);
   return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
@@ -32,8 +37,7 @@ bool is_case_ignorable(char32_t code) {
     case UTF8PROC_CATEGORY_SK:
       return true;
     default:
-      return code == '\'' || code == '.' || code == ':' || code == 0xb7 || code == 0x2018 ||
-             code == 0x2019;
+      return std::find(kMidWord.begin(), kMidWord.end(), code) != kMidWord.end();
   }
 }
 
