@@ -31,14 +31,16 @@
 //       small tasks may cost more than one large one: here it counts against the pipeline.
 //   share of the no-bubble limit: (sum of all tasks and updates / 2) / step, and
 //     (step of one_device / 2) / step. Stages that are not equal count against the pipeline.
+//   share of the busiest stage: (tasks and update of the stage with the most work) / step. With the
+//     stages as they are, no schedule comes beyond 1.
 //   simulated over measured: simulate() with the medians of the tasks, transfers and updates of all
 //     other rounds, over the step of this round.
 //
 // The last line is one JSON object: by model and number of micro batches `share_of_ideal` (of
 // pipeline, by the costs of its tasks), `zero_bubble_share_of_limit` (of zero_bubble, likewise),
 // `vs_pipe` and `vs_hand_1f1b` (how much faster pipeline is), `simulated_over_measured`; then both
-// shares by the step of one device, and the simulation of zero_bubble. Where python3-torch is
-// missing, what it would be compared with is null.
+// shares by the step of one device, and zero_bubble's share of the busiest stage and simulation.
+// Where python3-torch is missing, what it would be compared with is null.
 #include <cmath>
 #include <cstdio>
 #include <iostream>

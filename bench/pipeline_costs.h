@@ -142,4 +142,16 @@ inline double serial_seconds(const Schedule& schedule, const SimulatedCosts& cos
   return seconds;
 }
 
+// What the stage with the most work does, if it never waits: no schedule of these stages is
+// shorter.
+inline double busiest_seconds(const Schedule& schedule, const SimulatedCosts& costs) {
+  std::vector<double> stages = costs.updates;
+  for (size_t chunk = 0; chunk < costs.chunks.size(); ++chunk) {
+    const auto& each = costs.chunks[chunk];
+    stages.at(static_cast<size_t>(schedule.stage_of_chunk[chunk])) +=
+        schedule.micro_batches * (each.forward + each.backward + each.weights);
+  }
+  return *std::max_element(stages.begin(), stages.end());
+}
+
 }  // namespace epl::bench

@@ -87,6 +87,13 @@ struct Result {
     });
   }
 
+  // The stage with the most work, of the measured step.
+  Maybe share_of_busiest(const std::string& side) const {
+    return by_costs(side, {side}, [&](const Round& round, const SimulatedCosts& costs) {
+      return busiest_seconds(schedules.at(side), costs) / step_seconds(round, side);
+    });
+  }
+
   // The step of one device cut evenly over the stages, of the measured step.
   Maybe share_of_limit_speed_up(const std::string& side) const {
     const Maybe speed_up = faster(side, "one_device");
@@ -161,13 +168,15 @@ inline void print_pipeline(const Result& result, const std::string& side) {
               1e3 * costs.backward_transfers[0], 1e3 * costs.updates[0]);
   const auto print = [](const char* what, const Result::Maybe& by_tasks,
                         const Result::Maybe& by_one_device) {
-    std::printf("    %-28s %s by the costs of these tasks, %s by the step of one device\n", what,
+    std::printf("    %-30s %s by the costs of these tasks, %s by the step of one device\n", what,
                 text(by_tasks, "-").c_str(), text(by_one_device, "-").c_str());
   };
   print("share of this schedule's ideal", result.share_of_ideal(side),
         result.share_of_ideal_speed_up(side));
   print("share of the no-bubble limit", result.share_of_limit(side),
         result.share_of_limit_speed_up(side));
+  std::printf("    %-30s %s by the costs of these tasks\n", "share of the busiest stage",
+              text(result.share_of_busiest(side), "-").c_str());
   std::printf("    the tasks cost %s of one device's step; simulated over measured %s\n",
               text(result.more_work(side), "-").c_str(),
               text(result.simulated_over_measured(side), "-").c_str());
@@ -190,6 +199,7 @@ inline std::string json_of(const Result& result) {
       {"simulated_over_measured", result.simulated_over_measured("pipeline")},
       {"share_of_ideal_by_one_device", result.share_of_ideal_speed_up("pipeline")},
       {"zero_bubble_share_of_limit_by_one_device", result.share_of_limit_speed_up("zero_bubble")},
+      {"zero_bubble_share_of_busiest_stage", result.share_of_busiest("zero_bubble")},
       {"zero_bubble_simulated_over_measured", result.simulated_over_measured("zero_bubble")}};
   std::string json;
   for (const auto& [key, value] : entries) {
