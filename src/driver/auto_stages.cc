@@ -117,10 +117,8 @@ int forward_calls(const Graph& graph) {
   return last + 1;
 }
 
-AutoStages choose_stages(Graph graph, const Graph& again, const Model& model, const Config& config,
-                         Job& job) {
+AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job) {
   check_auto_parallel(graph.taskgraphs, config);
-  take_shorter_times(graph, again);
   const NodeCosts costs = node_costs(graph);
   const std::vector<int> tried = candidates(config, job.cluster());
   AutoStages choice;

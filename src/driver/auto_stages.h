@@ -21,11 +21,10 @@ struct AutoStages {
 // How many forward operators a recording has.
 int forward_calls(const Graph& graph);
 
-// From two recordings of the step without strategies. pipeline.num_stages says how many stages;
-// without it there are as few as fit into the devices' memory, mostly one: data parallelism. All
-// workers take the choice of worker 0, which prints what it chose and why. Throws epl::Error where
-// no cut fits.
-AutoStages choose_stages(Graph graph, const Graph& again, const Model& model, const Config& config,
-                         Job& job);
+// From a recording of the step without strategies, with the times of its operators.
+// pipeline.num_stages says how many stages; without it there are as few as fit into the devices'
+// memory, mostly one: data parallelism. All workers take the choice of worker 0, which prints what
+// it chose and why. Throws epl::Error where no cut fits.
+AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job);
 
 }  // namespace epl
