@@ -94,12 +94,20 @@ Capture Recordings::record(const Batch& batch) {
   return captured;
 }
 
-const Placement& Recordings::placement(const Batch& batch) {
+const Placement& Recordings::placement(const Batch& sample, const Batch& whole) {
   if (placement_) return *placement_;
   if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
   subject_.job.watch().doing(0, "record");
-  Capture captured = record(batch);
-  probe_ = Probe{key_of(batch), std::move(captured)};
+  const auto probe = [&](const Batch& batch) {
+    Capture captured = record(batch);
+    probe_ = Probe{key_of(batch), std::move(captured)};
+  };
+  try {
+    probe(sample);
+  } catch (const c10::Error&) {
+    // Batch norm of one row, for one: with the stages of a pipeline a micro batch has more rows.
+    probe(whole);
+  }
   return *placement_;
 }
 

@@ -38,9 +38,9 @@ class Recordings {
   ReadyStep* last() const { return last_; }
   void forget(const ReadyStep& step);
 
-  // Where the strategies of the step put its parts; recorded with this batch where nothing was
-  // recorded yet.
-  const Placement& placement(const Batch& batch);
+  // Where the strategies of the step put its parts; recorded with `sample` where nothing was
+  // recorded yet, or, where the step cannot do with so few rows, with the whole batch.
+  const Placement& placement(const Batch& sample, const Batch& whole);
 
   // Recording again is right but slow, so whoever does it in many steps hears of it.
   void warn_of_recording_again(const std::string& why);

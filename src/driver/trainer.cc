@@ -57,8 +57,8 @@ void Trainer::Impl::meet_other_workers() {
 
 // The rows of a worker are those of the first-stage devices that it has. One that has none takes a
 // batch of the shape that those get which it works with, to record by.
-Shares Trainer::Impl::shares(const Batch& sample) {
-  const Placement& placement = recordings.placement(sample);
+Shares Trainer::Impl::shares(const Batch& sample, const Batch& whole) {
+  const Placement& placement = recordings.placement(sample, whole);
   const Cluster& cluster = job->cluster();
   std::vector<int> readers = placement.devices_of(0, cluster.worker_index, cluster);
   if (readers.empty()) {
@@ -143,7 +143,7 @@ Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 StepResult Trainer::step(const Batch& batch) {
   return impl_->step_with([&] {
     const Batch sample = sample_of(batch, impl_->likely_parts());
-    return cut_into_micro_batches(batch, impl_->shares(sample), impl_->config);
+    return cut_into_micro_batches(batch, impl_->shares(sample, batch), impl_->config);
   });
 }
 
@@ -152,7 +152,7 @@ StepResult Trainer::step(const BatchSource& source) {
     Batch first = source();
     bool given = false;
     const BatchSource all = [&] { return std::exchange(given, true) ? source() : first; };
-    return draw_micro_batches(all, impl_->shares(first), impl_->config);
+    return draw_micro_batches(all, impl_->shares(first, first), impl_->config);
   });
 }
 

@@ -45,7 +45,7 @@ struct Trainer::Impl {
   StepResult step_with(const std::function<DeviceBatches()>& cut);
   void meet_other_workers();
   int64_t likely_parts() const;
-  Shares shares(const Batch& sample);
+  Shares shares(const Batch& sample, const Batch& whole);
   StepResult step(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);

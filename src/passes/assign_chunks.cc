@@ -59,12 +59,14 @@ class Assignment {
 
   const Node* maker_of(ValueId id) const { return makers_[static_cast<size_t>(id)]; }
 
-  // Whether it reads parameters, constants and the batch alone, so that any chunk can do it.
+  // Whether it reads parameters, constants and the batch alone, so that any chunk of its TaskGraph
+  // can do it, or any chunk at all where it has none.
   bool is_free(const Node& node) const {
     bool free = true;
     for_each_input(node, [&](ValueId id) {
       const Node* maker = maker_of(id);
-      free &= maker == nullptr || free_.count(maker) != 0;
+      if (maker == nullptr) return;
+      free &= free_.count(maker) != 0 && (node.taskgraph >= 0 || maker->taskgraph < 0);
     });
     return free;
   }
@@ -136,10 +138,12 @@ class Assignment {
     });
     if (chunk == kUndecided) {
       node.chunk = std::max({node.chunk, node.taskgraph, 0});
-    } else if (node.phase == Phase::kForward && node.taskgraph >= 0) {
-      node.chunk = std::max(node.chunk, last_until(chunk, node.taskgraph));
-    } else {
+    } else if (node.taskgraph < 0) {
       node.chunk = chunk;
+    } else {
+      node.chunk = node.phase == Phase::kForward
+                       ? std::max(node.chunk, last_until(chunk, node.taskgraph))
+                       : first_from(chunk, node.taskgraph);
     }
   }
 

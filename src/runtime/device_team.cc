@@ -52,10 +52,9 @@ DeviceTeam::DeviceTeam(std::vector<CoreShare> cores) {
   for (int i = 1; i < size(); ++i) {
     devices_[static_cast<size_t>(i)]->thread = std::thread([this, i] { serve(i); });
   }
-  // A program that ends at once would otherwise take LibTorch's thread pool from under threads that
-  // are just about to ask it, and they would wait for ever.
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [&] { return in_place_ == size() - 1; });
+  // A thread that starts asks LibTorch for its pool. All have done so now: in a process that ends at
+  // once the pool could be gone before, and they would wait for ever.
+  if (size() > 1) run([](int) {});
 }
 
 DeviceTeam::~DeviceTeam() {
@@ -95,11 +94,6 @@ void DeviceTeam::run(const std::function<void(int)>& work) {
 void DeviceTeam::serve(int device) {
   pthread_setname_np(pthread_self(), concat("epl device ", device).c_str());
   const OnCores cores(devices_[static_cast<size_t>(device)]->cores);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++in_place_;
-    done_.notify_one();
-  }
   uint64_t seen = 0;
   for (;;) {
     seen = next_round(seen);

@@ -74,7 +74,6 @@ class DeviceTeam {
   std::mutex mutex_;
   std::condition_variable started_;
   std::condition_variable done_;
-  int in_place_ = 0;  // threads that have begun to serve; guarded by mutex_
   int failed_device_ = 0;
 };
 

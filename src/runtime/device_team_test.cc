@@ -112,6 +112,18 @@ at::Tensor drawn(RandomStreams& streams) {
   return at::rand({4}, streams.default_generator(), at::TensorOptions());
 }
 
+// LibTorch's thread pool was gone before threads that were about to start had asked for it.
+TEST(DeviceTeamDeathTest, MayEndWithTheProcessAtOnce) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // a process without a pool
+  EXPECT_EXIT(
+      {
+        static std::unique_ptr<DeviceTeam> team;
+        team = std::make_unique<DeviceTeam>(std::vector<CoreShare>(16));
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST(RandomStreams, OfTheFirstDeviceAreTheProgramsOwn) {
   at::manual_seed(3);
   RandomStreams first(0);

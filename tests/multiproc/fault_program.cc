@@ -2,8 +2,8 @@
 //
 //   fault_program --do kill --at saving --step 4 --on 1 --save model.pt
 //
-// Worker 1 kills itself while it saves at step 4. It prints "starts", "begins N" before step N,
-// "ends N" after it, and "goes wrong" before it does.
+// Worker 1 kills itself while it saves at step 4. --stages 2 or 3 makes it a pipeline. It prints
+// "starts", "begins N" before step N, "ends N" after it, and "goes wrong" before it does.
 #include <epl/epl.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
@@ -22,8 +22,9 @@ namespace {
 using Options = std::map<std::string, std::string>;
 
 Options parse(int argc, char** argv) {
-  Options options{{"--do", "nothing"},    {"--at", ""},   {"--step", "0"},   {"--on", "-1"},
-                  {"--steps", "1000000"}, {"--save", ""}, {"--width", "64"}, {"--catch", "no"}};
+  Options options{{"--do", "nothing"}, {"--at", ""},           {"--step", "0"},
+                  {"--on", "-1"},      {"--steps", "1000000"}, {"--save", ""},
+                  {"--width", "64"},   {"--catch", "no"},      {"--stages", "1"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (options.count(argv[i]) == 0) throw std::invalid_argument(argv[i]);
     options[argv[i]] = argv[i + 1];
@@ -33,14 +34,20 @@ Options parse(int argc, char** argv) {
 
 // Looks words up and classifies them: a table whose rows a bad batch can miss.
 struct Net : torch::nn::Module {
-  explicit Net(int64_t width) {
+  Net(int64_t width, int stage_count) : stages(stage_count) {
     words = register_module("words", torch::nn::Embedding(100, width));
     middle = register_module("middle", torch::nn::Linear(width, width));
     out = register_module("out", torch::nn::Linear(width, 10));
   }
-  torch::Tensor forward(const torch::Tensor& x) {
-    return out->forward(torch::relu(middle->forward(words->forward(x))));
+  torch::Tensor forward(torch::Tensor x) {
+    if (stages > 1) epl::set_default_strategy(epl::replicate(1));
+    x = words->forward(x);
+    if (stages > 2) epl::set_default_strategy(epl::replicate(1));
+    x = torch::relu(middle->forward(x));
+    if (stages > 1) epl::set_default_strategy(epl::replicate(1));
+    return out->forward(x);
   }
+  const int stages;
   torch::nn::Embedding words{nullptr};
   torch::nn::Linear middle{nullptr}, out{nullptr};
 };
@@ -49,7 +56,8 @@ class Program {
  public:
   explicit Program(Options options)
       : options_(std::move(options)),
-        net_(std::make_shared<Net>(number("--width") + (is("model", "") && is_here() ? 1 : 0))),
+        net_(std::make_shared<Net>(number("--width") + (is("model", "") && is_here() ? 1 : 0),
+                                   static_cast<int>(number("--stages")))),
         optimizer_(net_->parameters(), 0.01),
         trainer_(net_, optimizer_, [this](const epl::Batch& batch) {
           if (is_now("recording")) go_wrong();

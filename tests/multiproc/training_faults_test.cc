@@ -119,6 +119,61 @@ TEST(KilledWorker, WhileItSavesLeavesTheLastCheckpointWhole) {
   EXPECT_NO_THROW(archive.load_from(job.path("model.pt")));
 }
 
+// --- a stage of a pipeline -----------------------------------------------------------------------
+
+const TestTraining::Variables kMicroBatches{{"EPL_PIPELINE_NUM_MICRO_BATCH", "4"}};
+
+// The last stage never comes, so the one in the middle waits for its gradients when it dies.
+TEST(KilledStage, WhileItWaitsForTheNext) {
+  TestTraining job;
+  const Words stages{"--stages", "3"};
+  for (const int index : {0, 1}) {
+    job.start_worker(index, 3, fault("kill", "inside", 4, 1, stages), kMicroBatches);
+  }
+  job.start_worker(2, 3, fault("hang", "step", 4, 2, stages), kMicroBatches);
+  job.await(2, "goes wrong");
+  job.await(1, "goes wrong");
+  job.note_fault();
+  const TestTraining::End end = job.end_of(0);
+  EXPECT_GT(end.code, 0);
+  EXPECT_THAT(end.said, HasSubstr(concat("epl: ", name_of(job, 1))));
+  EXPECT_THAT(end.said, ContainsRegex(kEnded));
+  EXPECT_THAT(end.said, HasSubstr("it was last at step 4, compute\n"));
+  job.put_away(2);
+  EXPECT_EQ(job.left_behind(), "");
+}
+
+TEST(KilledStage, WhileActivationsAreOnTheirWay) {
+  for (const int culprit : {0, 1}) {
+    TestTraining job(2, {"--stages", "2", "--width", "2000"}, kMicroBatches);
+    job.await(static_cast<size_t>(culprit), "begins 3");
+    job.send_signal(static_cast<size_t>(culprit), SIGKILL);
+    job.note_fault();
+    const TestTraining::End end = job.end_of(static_cast<size_t>(1 - culprit));
+    EXPECT_GT(end.code, 0);
+    EXPECT_THAT(end.said, HasSubstr(concat("epl: ", name_of(job, culprit))));
+    EXPECT_EQ(job.end_of(static_cast<size_t>(culprit)).code, 128 + SIGKILL);
+    EXPECT_EQ(job.left_behind(), "");
+  }
+}
+
+// The first stage gets a word that its table does not have.
+TEST(OperatorError, InAStageEndsTheOthers) {
+  TestTraining job(3, fault("fail", "batch", 3, 0, {"--catch", "yes", "--stages", "3"}),
+                   kMicroBatches);
+  job.await(0, "begins 3");
+  job.note_fault();
+  for (const size_t index : {0u, 1u, 2u}) {
+    const TestTraining::End end = job.end_of(index);
+    EXPECT_EQ(end.code, 1);
+    EXPECT_THAT(end.said,
+                HasSubstr(index == 0 ? "epl: device 0, micro batch 3: "
+                                     : concat("epl: ", name_of(job, 0), " failed; it was last")));
+    EXPECT_THAT(end.said, HasSubstr("device 0, micro batch 3: index out of range"));
+  }
+  EXPECT_EQ(job.left_behind(), "");
+}
+
 // --- silent --------------------------------------------------------------------------------------
 
 TEST(StoppedWorker, IsGoneAfterTheSilence) {

@@ -1,0 +1,211 @@
+#include "plan/lower_pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ir/text.h"
+#include "plan/schedules.h"
+#include "program/text.h"
+
+namespace epl {
+namespace {
+
+// y = x * w in chunk 0, the sum of y * v in chunk 1.
+const char* const kTwoChunks = R"(graph
+  %0: f32[4] = input 0
+  %1: f32[] = seed
+  %2: f32[4] = parameter "w"
+  %3: f32[4] = parameter "v"
+  %4: f32[4] = aten::mul.Tensor(%0, %2) {forward 0}
+  %5: f32[4] = aten::mul.Tensor(%4, %3) {forward 1}
+  %6: f32[] = aten::sum(%5, none) {forward 1}
+  %7: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
+  %8: f32[4] = aten::mul.Tensor(%7, %4) {backward 1}
+  %9: f32[4] = aten::mul.Tensor(%7, %3) {backward 1}
+  %10: f32[4] = aten::mul.Tensor(%9, %0) {backward 0}
+  return loss %6, gradient "w" %10, gradient "v" %8)";
+
+struct Request {
+  std::string strategy = "PreferBackward";
+  int micro_batches = 2;
+  int replicas = 1;
+  int stages = 2;
+};
+
+Plan lowered(const std::string& text, const Request& request) {
+  Graph graph = parse_graph(text);
+  int chunks = 1;
+  for (auto& node : graph.nodes) {
+    node.chunk = node.taskgraph;
+    chunks = std::max(chunks, node.chunk + 1);
+  }
+  ScheduleRequest asked;
+  asked.strategy = request.strategy;
+  asked.stages = request.stages;
+  asked.chunks_per_stage = chunks / request.stages;
+  asked.micro_batches = request.micro_batches;
+  LowerOptions options;
+  options.micro_batches = request.micro_batches;
+  options.replicas = request.replicas;
+  const std::vector<Stage> stages(static_cast<size_t>(request.stages), {&graph, 1, ""});
+  return lower_pipeline(stages, make_schedule(asked), options);
+}
+
+// The instructions of a program, one a line.
+std::string instructions(const Plan& plan, size_t program) {
+  const std::string text = print_plan(plan);
+  const size_t begin = text.find('\n', text.find(concat("\nprogram ", program)) + 1) + 1;
+  return "\n" + text.substr(begin, text.find("leaves", begin) - begin);
+}
+
+TEST(LowerPipeline, GivesEachStageItsProgram) {
+  EXPECT_EQ("\n" + print_plan(lowered(kTwoChunks, {})), R"(
+plan: 2 programs, 2 micro batches, 1 replica of 2 devices, arena 320 B
+PreferBackward, 2 stages, 2 micro batches
+  stage 0  F0 F1       B0---    B1---
+  stage 1     F0 B0--- F1 B1---
+transfer 0  forward 0 to forward 1, program 0 to 1: 1 value, 16 B a micro batch
+transfer 1  backward 1 to backward 0, program 1 to 0: 1 value, 16 B a micro batch
+program 0  1 device, arena 320 B
+   0  load    micro batch 0
+   1  run     forward 0  micro batch 0
+   2  send    transfer 0  micro batch 0: s5
+   3  load    micro batch 1
+   4  run     forward 0  micro batch 1
+   5  send    transfer 0  micro batch 1: s9
+   6  receive transfer 1  micro batch 0: s6
+   7  run     backward 0, first  micro batch 0
+   8  receive transfer 1  micro batch 1: s10
+   9  run     backward 0  micro batch 1
+  10  update  1 parameters  16 B
+leaves
+    s0 f32[] @0 = seed
+    s1 f32[4] = "w"
+    s2 f32[4] = "v"
+views
+    s4 f32[4] @128
+    s6 f32[4] @256
+    s8 f32[4] @192
+    s10 f32[4] @256
+segment forward 0
+    s5 f32[4] @256 = aten::mul.out(s4, s1)  forward 0
+    return loss _
+segment backward 0, first
+    s7 f32[4] @64 = aten::mul.out(s6, s4)  backward 0
+    return loss _
+segment forward 0
+    s9 f32[4] @256 = aten::mul.out(s8, s1)  forward 0
+    return loss _
+segment backward 0
+    s11 f32[4] @256 = aten::mul.out(s10, s8)  backward 0
+    s3 f32[4] @64 = aten::add_.Tensor(s3, s11, 1)  backward
+    return loss _
+gradients
+    s3 of "w"
+program 1  1 device, arena 320 B
+   0  receive transfer 0  micro batch 0: s4
+   1  run     forward 1  micro batch 0
+   2  run     backward 1, first  micro batch 0
+   3  send    transfer 1  micro batch 0: s12
+   4  receive transfer 0  micro batch 1: s4
+   5  run     forward 1  micro batch 1
+   6  run     backward 1  micro batch 1
+   7  send    transfer 1  micro batch 1: s9
+   8  update  1 parameters  16 B
+leaves
+    s0 f32[] @0 = seed
+    s1 f32[4] = "w"
+    s2 f32[4] = "v"
+views
+    s4 f32[4] @128
+    s7 f32[4]{0} @0
+    s10 f32[4]{0} @0
+segment forward 1
+    s5 f32[4] @192 = aten::mul.out(s4, s2)  forward 1
+    s6 f32[] @256 = aten::sum(s5, none)  forward 1
+    return loss s6
+segment backward 1
+    s8 f32[4] @128 = aten::mul.out(s7, s4)  backward 1
+    s3 f32[4] @64 = aten::add_.Tensor(s3, s8, 1)  backward
+    s9 f32[4] @192 = aten::mul.out(s7, s2)  backward 1
+    return loss _
+segment backward 1, first
+    s11 f32[4] @64 = aten::mul.out(s10, s4)  backward 1
+    s12 f32[4] @192 = aten::mul.out(s10, s2)  backward 1
+    return loss _
+gradients
+    s3 of "v"
+)");
+}
+
+TEST(LowerPipeline, ReducesAGroupWhenItsLastMicroBatchIsDone) {
+  EXPECT_EQ(instructions(lowered(kTwoChunks, {"PreferBackward", 2, 2}), 1), R"(
+   0  receive transfer 0  micro batch 0: s4
+   1  run     forward 1  micro batch 0
+   2  run     backward 1, first  micro batch 0
+   3  send    transfer 1  micro batch 0: s12
+   4  receive transfer 0  micro batch 1: s4
+   5  run     forward 1  micro batch 1
+   6  run     backward 1  micro batch 1  calls 0 to 1
+   7  reduce  group 0: 1 gradients  16 B
+   8  run     backward 1  micro batch 1  calls 2 to 2
+   9  send    transfer 1  micro batch 1: s9
+  10  update  1 parameters  16 B
+)");
+}
+
+TEST(LowerPipeline, ZeroBubbleMakesGradientsOfParametersAfterwards) {
+  EXPECT_EQ(instructions(lowered(kTwoChunks, {"ZeroBubble", 2}), 1), R"(
+)");
+}
+
+// --- rooms
+// ----------------------------------------------------------------------------------------
+
+// Bytes of activations grow with what is in flight, all else stays.
+TEST(LowerPipeline, NeedsARoomForEachMicroBatchInFlight) {
+  std::vector<int64_t> few, many;
+  for (int micro_batches : {4, 8}) {
+    few.push_back(lowered(kTwoChunks, {"PreferBackward", micro_batches}).programs[0].arena_bytes);
+    many.push_back(lowered(kTwoChunks, {"PreferForward", micro_batches}).programs[0].arena_bytes);
+  }
+  EXPECT_EQ(few[0], few[1]);
+  EXPECT_LT(few[0], many[0]);
+  const int64_t room = (many[1] - many[0]) / 4;
+  EXPECT_EQ(many[0], few[0] + 2 * room);
+}
+
+// --- parameters of several stages
+// -----------------------------------------------------------------
+
+const char* const kTied = R"(graph
+  %0: f32[4] = input 0
+  %1: f32[] = seed
+  %2: f32[4] = parameter "w"
+  %3: f32[4] = aten::mul.Tensor(%0, %2) {forward 0}
+  %4: f32[4] = aten::mul.Tensor(%3, %2) {forward 1}
+  %5: f32[] = aten::sum(%4, none) {forward 1}
+  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
+  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1}
+  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1}
+  %9: f32[4] = aten::mul.Tensor(%8, %0) {backward 0}
+  return loss %5, gradient "w" %9, gradient "w" %7)";
+
+TEST(LowerPipeline, NamesTheGradientsOfAParameterOfTwoStages) {
+  const Plan plan = lowered(kTied, {"PreferBackward", 2, 2});
+  ASSERT_EQ(plan.tied.size(), 1u);
+  ASSERT_EQ(plan.tied[0].size(), 2u);
+  EXPECT_EQ(plan.tied[0][0].program, 0);
+  EXPECT_EQ(plan.tied[0][1].program, 1);
+  // Their sum is made elsewhere, so they set out with no group.
+  for (const auto& program : plan.programs) {
+    for (const auto& instruction : program.instructions) {
+      EXPECT_NE(instruction.kind, Instruction::Kind::kReduce);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace epl
