@@ -133,19 +133,10 @@ void init(const Options& options) {
   epl::init(epl::Config(settings));
 }
 
-// The pipelines of each worker: each takes its own rows.
+// Which rows this worker reads. One device is not cut into stages.
 epl::WorkerShares shares(const epl::Cluster& cluster, int64_t stages) {
-  epl::WorkerShares result{cluster.worker_devices, cluster.worker_index};
-  for (int& devices : result.replicas) {
-    if (cluster.total_gpu_num == 1) break;
-    if (devices % stages != 0) {
-      throw std::runtime_error("a worker with " + std::to_string(devices) +
-                               " devices has no whole pipelines of " + std::to_string(stages) +
-                               " stages");
-    }
-    devices = static_cast<int>(devices / stages);
-  }
-  return result;
+  if (cluster.total_gpu_num == 1) return {};
+  return epl::pipeline_shares(std::vector<int>(static_cast<size_t>(stages), 1));
 }
 
 bert::QuestionAnswering make_network(const Options& options, const bert::Weights& weights,
@@ -256,7 +247,7 @@ void run(Options options) {
   bert::QuestionAnswering net = make_network(options, weights, data.vocabulary, cut, speaks);
   if (speaks) describe(options, data, net, cluster.total_gpu_num);
 
-  const epl::WorkerShares pipelines = shares(cluster, std::max<int64_t>(options.network.stages, 1));
+  const epl::WorkerShares pipelines = shares(cluster, options.network.stages);
   const auto worker = static_cast<size_t>(pipelines.worker);
   const size_t rows = static_cast<size_t>(options.batch * pipelines.replicas[worker]);
   epl::DistributedSampler sampler(data.training_features.windows.size(),

@@ -6,6 +6,7 @@
 #include "examples/bert/synthetic.h"
 #include "examples/bert/training.h"
 #include "tests/examples/bert_files.h"
+#include "tests/parity/on_devices.h"
 
 namespace {
 
@@ -48,13 +49,26 @@ bert::TrainingOptions small_training(int64_t steps) {
   return options;
 }
 
-Trained train(const Task& task, bert::Training::By by, int64_t steps) {
-  if (by == bert::Training::By::kEpl) {
-    epl::init(epl::Config{{"pipeline.num_micro_batch", 4}});
+enum class Way { kPlain, kOneDevice, kScopes, kAutomatic };
+
+void init(Way way) {
+  std::vector<epl::Setting> settings{{"pipeline.num_micro_batch", 4}};
+  if (way == Way::kAutomatic) {
+    settings.emplace_back("auto.auto_parallel", true);
+    settings.emplace_back("pipeline.num_stages", 2);
   }
+  epl::init(epl::Config(settings));
+}
+
+Trained train(const Task& task, Way way, int64_t steps) {
+  const epl::parity::OnDevices devices(way == Way::kScopes || way == Way::kAutomatic ? 2 : 1);
+  if (way != Way::kPlain) init(way);
   torch::manual_seed(3);
-  bert::QuestionAnswering net(small_sizes(task));
-  bert::Training training(net, small_training(steps), by);
+  bert::NetworkOptions sizes = small_sizes(task);
+  sizes.stages = way == Way::kScopes ? 2 : 0;
+  bert::QuestionAnswering net(sizes);
+  using By = bert::Training::By;
+  bert::Training training(net, small_training(steps), way == Way::kPlain ? By::kPlain : By::kEpl);
   const auto score = [&](bert::Predictions& predictions) {
     predictions = bert::answers_of(task.testing, task.testing_features,
                                    training.scores(task.testing_features));
@@ -76,17 +90,25 @@ Trained train(const Task& task, bert::Training::By by, int64_t steps) {
   return result;
 }
 
-TEST(BertTraining, ByEplGivesTheAnswersOfThePlainLoop) {
-  torch::set_num_threads(1);
-  const Task task;
-  const Trained plain = train(task, bert::Training::By::kPlain, 150);
-  const Trained ours = train(task, bert::Training::By::kEpl, 150);
+void expect_the_same(const Trained& ours, const Trained& plain) {
   for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(ours.losses[i], plain.losses[i], 1e-4) << i;
   EXPECT_EQ(ours.before.f1, plain.before.f1);
   EXPECT_EQ(ours.predictions, plain.predictions);
   EXPECT_EQ(ours.after.exact, plain.after.exact);
   EXPECT_EQ(ours.after.f1, plain.after.f1);
   EXPECT_GT(ours.after.f1, ours.before.f1 + 20) << "untrained " << ours.before.f1;
+}
+
+TEST(BertTraining, ByEplGivesTheAnswersOfThePlainLoop) {
+  torch::set_num_threads(1);
+  const Task task;
+  const Trained plain = train(task, Way::kPlain, 150);
+  for (const auto& [way, name] : {std::pair{Way::kOneDevice, "one device"},
+                                  {Way::kScopes, "two stages by scopes"},
+                                  {Way::kAutomatic, "two stages by EPL"}}) {
+    SCOPED_TRACE(name);
+    expect_the_same(train(task, way, 150), plain);
+  }
 }
 
 TEST(BertTraining, ScoresWithoutDropoutAndLeavesTheModeAsItWas) {
