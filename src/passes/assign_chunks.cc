@@ -59,14 +59,15 @@ class Assignment {
 
   const Node* maker_of(ValueId id) const { return makers_[static_cast<size_t>(id)]; }
 
-  // Whether it reads parameters, constants and the batch alone, so that any chunk of its TaskGraph
-  // can do it, or any chunk at all where it has none.
+  // Whether it comes from parameters, constants and the batch without another TaskGraph in between,
+  // so that any chunk of its TaskGraph can do it, or any chunk at all where it has none.
   bool is_free(const Node& node) const {
     bool free = true;
     for_each_input(node, [&](ValueId id) {
       const Node* maker = maker_of(id);
       if (maker == nullptr) return;
-      free &= free_.count(maker) != 0 && (node.taskgraph >= 0 || maker->taskgraph < 0);
+      const bool beside = maker->taskgraph < 0 || maker->taskgraph == node.taskgraph;
+      free &= free_.count(maker) != 0 && beside;
     });
     return free;
   }

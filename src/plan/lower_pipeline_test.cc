@@ -158,6 +158,17 @@ TEST(LowerPipeline, ReducesAGroupWhenItsLastMicroBatchIsDone) {
 
 TEST(LowerPipeline, ZeroBubbleMakesGradientsOfParametersAfterwards) {
   EXPECT_EQ(instructions(lowered(kTwoChunks, {"ZeroBubble", 2}), 1), R"(
+   0  receive transfer 0  micro batch 0: s4
+   1  run     forward 1  micro batch 0
+   2  run     backward 1, first  micro batch 0
+   3  send    transfer 1  micro batch 0: s8
+   4  receive transfer 0  micro batch 1: s10
+   5  run     forward 1  micro batch 1
+   6  run     backward 1  micro batch 1
+   7  send    transfer 1  micro batch 1: s14
+   8  run     weights 1, first  micro batch 0
+   9  run     weights 1  micro batch 1
+  10  update  1 parameters  16 B
 )");
 }
 
