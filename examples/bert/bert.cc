@@ -13,7 +13,7 @@
 //   windows: 4000 for training, 500 for tests, 64 tokens each
 //   network: 2 layers of width 64, 122050 parameters; 2 stages on 2 devices
 //   before training: EM 0.0  F1 9.2
-//   step 305/625 [=========>          ]  48%  loss <0.08>  <rate> windows/s  ETA <m:ss>
+//   step 305/625 [=========>          ]  48%  loss <loss>  <rate> windows/s  ETA <m:ss>
 //   after 625 steps: EM 100.0  F1 100.0  (loss 4.33 -> 0.00, <rate> windows/s, <t> s)
 //   answers: predictions.json
 //
