@@ -155,7 +155,10 @@ class Workers {
         work();
         code = testing::Test::HasFailure() ? 2 : 0;
       } catch (const std::exception& error) {
-        std::cerr << "worker " << running_.size() << ": " << error.what() << "\n";
+        // In one piece: workers write at the same time, and tests read it.
+        const std::string line =
+            "worker " + std::to_string(running_.size()) + ": " + error.what() + "\n";
+        std::cerr << line;
       }
       std::cerr.flush();
       _exit(code);
