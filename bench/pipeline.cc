@@ -163,7 +163,7 @@ Arguments parse(int argc, char** argv) {
   std::vector<std::string> known;
   for (const auto& workload : workloads()) known.push_back(workload.name);
   check_known(arguments.models, known);
-  if (arguments.models.empty()) arguments.models = known;
+  if (arguments.models.empty()) arguments.models = {"gpt", "bert_base"};
   check_known(arguments.sides, all_sides());
   return arguments;
 }

@@ -70,15 +70,24 @@ inline Model bert_base(int64_t rows, std::vector<int64_t> stage_starts = {}) {
   return classifier(net, ids(size.vocabulary, {rows, size.length}), ids(2, {rows}));
 }
 
-inline Model gpt(int64_t rows, std::vector<int64_t> stage_starts = {}) {
-  const models::TransformerSize size = {/*vocabulary=*/8192, /*hidden=*/384, /*layers=*/6,
-                                        /*heads=*/6, /*length=*/256};
+inline Model gpt_of(const models::TransformerSize& size, int64_t rows,
+                    std::vector<int64_t> stage_starts) {
   auto net = std::make_shared<models::Gpt>(size);
   net->stage_starts = std::move(stage_starts);
   return {
       net,
       [net](const Batch& batch) { return models::token_loss(net->forward(batch[0]), batch[1]); },
       {ids(size.vocabulary, {rows, size.length}), ids(size.vocabulary, {rows, size.length})}};
+}
+
+inline Model gpt(int64_t rows, std::vector<int64_t> stage_starts = {}) {
+  return gpt_of({/*vocabulary=*/8192, /*hidden=*/384, /*layers=*/6, /*heads=*/6, /*length=*/256},
+                rows, std::move(stage_starts));
+}
+
+inline Model tiny_gpt(int64_t rows, std::vector<int64_t> stage_starts = {}) {
+  return gpt_of({/*vocabulary=*/64, /*hidden=*/32, /*layers=*/4, /*heads=*/2, /*length=*/16}, rows,
+                std::move(stage_starts));
 }
 
 inline Model resnet50(int64_t rows) {

@@ -87,10 +87,10 @@ def bert():
     return Transformer(Entry(30522, 768, 128, norm=True), blocks, FirstToken(768))
 
 
-def gpt():
-    blocks = [Block(384, 6, causal=True) for _ in range(6)]
-    exit = nn.Sequential(nn.LayerNorm(384), nn.Linear(384, 8192, bias=False))
-    return Transformer(Entry(8192, 384, 256, norm=False), blocks, exit)
+def gpt(vocabulary, hidden, layers, heads, length):
+    blocks = [Block(hidden, heads, causal=True) for _ in range(layers)]
+    exit = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, vocabulary, bias=False))
+    return Transformer(Entry(vocabulary, hidden, length, norm=False), blocks, exit)
 
 
 def conv(inputs, outputs, kernel, stride=1):
@@ -151,7 +151,11 @@ def build(name, rows):
     if name == "bert_base":
         return bert(), torch.randint(30522, (rows, 128)), torch.randint(2, (rows,))
     if name == "gpt":
-        return gpt(), torch.randint(8192, (rows, 256)), torch.randint(8192, (rows, 256))
+        net = gpt(vocabulary=8192, hidden=384, layers=6, heads=6, length=256)
+        return net, torch.randint(8192, (rows, 256)), torch.randint(8192, (rows, 256))
+    if name == "tiny_gpt":
+        net = gpt(vocabulary=64, hidden=32, layers=4, heads=2, length=16)
+        return net, torch.randint(64, (rows, 16)), torch.randint(64, (rows, 16))
     if name == "resnet50":
         return ResNet50(), torch.randn(rows, 3, 64, 64), torch.randint(1000, (rows,))
     raise SystemExit(f"models.py: there is no model {name}")
