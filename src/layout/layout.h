@@ -1,0 +1,53 @@
+// How a value lies on the devices of a TaskGraph.
+//
+//   R       whole on each of them
+//   S(d)    cut along dimension d, one piece a device, in the order of the devices
+//   P       each has a part of the same shape; the value is their sum
+//
+// A Layout is a value: copied and compared freely.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace epl {
+
+struct Layout {
+  enum class Kind : uint8_t { kWhole, kCut, kPartial };
+
+  Kind kind = Kind::kWhole;
+  int dim = -1;  // kCut only
+
+  static Layout whole() { return {}; }
+  static Layout cut(int dim) { return {Kind::kCut, dim}; }
+  static Layout partial() { return {Kind::kPartial, -1}; }
+
+  bool is_whole() const { return kind == Kind::kWhole; }
+  bool is_cut() const { return kind == Kind::kCut; }
+  bool is_partial() const { return kind == Kind::kPartial; }
+  bool operator==(const Layout& other) const { return kind == other.kind && dim == other.dim; }
+  bool operator!=(const Layout& other) const { return !(*this == other); }
+  bool operator<(const Layout& other) const {
+    return kind != other.kind ? kind < other.kind : dim < other.dim;
+  }
+
+  std::string str() const;  // "R", "S(1)", "P"
+};
+
+// One of `parts` pieces of `size` elements. Sizes that do not divide are allowed: the first
+// `size % parts` pieces have one element more, and with fewer elements than parts the last pieces
+// are empty.
+struct Piece {
+  int64_t begin = 0;
+  int64_t length = 0;
+};
+Piece piece_of(int64_t size, int parts, int part);
+
+// The lengths of all pieces.
+std::vector<int64_t> pieces_of(int64_t size, int parts);
+
+// The sizes that device `part` of `parts` holds.
+std::vector<int64_t> local_sizes(std::vector<int64_t> sizes, Layout layout, int parts, int part);
+
+}  // namespace epl

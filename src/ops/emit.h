@@ -1,0 +1,44 @@
+// Emitter: appends nodes to a graph and finds out what they make.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace epl {
+
+c10::OperatorHandle find_op(const std::string& name);  // "aten::sum.dim_IntList"
+
+Argument value_argument(ValueId id);
+Argument list_argument(std::vector<ValueId> ids);
+Argument constant_argument(c10::IValue constant);
+
+class Emitter {
+ public:
+  explicit Emitter(Graph& graph) : graph_(graph) {}
+
+  Graph& graph() { return graph_; }
+
+  // New nodes have phase, TaskGraph, chunk and origin of this one.
+  void stand_for(const Node& node);
+
+  // One tensor comes out. Types are those that LibTorch gives for tensors without contents. The
+  // arguments that are left out have their defaults.
+  ValueId call(const std::string& op, std::vector<Argument> arguments);
+
+  // The node as it is, without results yet. `sizes`: of each output in order (kNoValue ones not
+  // counted); strides follow `like`, the types of the outputs where sizes are whole. A view shares
+  // the storage of what it shows.
+  std::vector<ValueId> add(Node node, const std::vector<std::vector<int64_t>>& sizes,
+                           const Graph& like_graph, const Node& like);
+
+ private:
+  Graph& graph_;
+  Phase phase_ = Phase::kForward;
+  int taskgraph_ = -1;
+  int chunk_ = 0;
+  Origin origin_ = {};
+};
+
+}  // namespace epl

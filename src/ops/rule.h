@@ -1,0 +1,103 @@
+// Rules: along which indices an operator may be cut over devices, one row an operator.
+//
+//   {"aten::mm", "mk, kn", "mn", Linear::kOneInput}
+//
+// One word for each tensor that a node reads and makes, in the order of for_each_input and
+// for_each_output; the same letter is the same index.
+//   letter in an output ......... may be cut; the output is cut alike
+//   letter missing in an output . is summed there; cutting it makes that output a partial sum
+//   letter with '!' ............. stays whole
+//   letter with '*' ............. may be cut, but not by the operator alone: the row's `expand`
+//                                 says what runs then (softmax over cut classes)
+//   "..." ....................... all other dimensions, aligned at the right as broadcasting does;
+//                                 dimensions of size 1 that are broadcast have no letter ('1')
+// Where the dimensions depend on arguments (sum, transpose, view, cat), `pattern` makes the words.
+// `linear`: which inputs may be partial sums and hand that on.
+//
+// An operator without a row runs whole on every device. RulesTest.EveryRowHoldsNumerically runs
+// each row cut and whole, and compares.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "layout/layout.h"
+#include "ops/emit.h"
+
+namespace epl {
+
+enum class Linear : uint8_t {
+  kNo,
+  kFirst,     // in its first tensor, the others whole: most backward operators
+  kOneInput,  // in each of its tensors, one at a time: products
+  kAll,       // in all of them together: sums, views
+};
+
+// The words of one node.
+struct Pattern {
+  std::vector<std::string> inputs;   // '1' for a dimension that is broadcast and cannot be cut
+  std::vector<std::string> outputs;
+  std::string whole;     // letters that stay whole
+  std::string expanded;  // letters that `expand` cuts
+};
+
+// One way to run a node on several devices: how its tensors lie before and after.
+struct Cut {
+  char letter = 0;              // which index is cut; 0: none (all whole, or partial sums)
+  std::vector<Layout> inputs;   // in the order of for_each_input
+  std::vector<Layout> outputs;  // in the order of for_each_output
+};
+
+// A node as device `part` of `parts` runs it.
+struct LocalNode {
+  const Graph& graph;  // with whole sizes
+  const Node& node;
+  const Cut& cut;
+  int parts = 1;
+  int part = 0;
+  std::vector<ValueId> inputs;  // what it reads in the graph of the device
+
+  // Sizes of its output number `index` on this device.
+  std::vector<int64_t> output_sizes(size_t index) const;
+};
+
+struct OpRule {
+  const char* op;  // "aten::mm", "aten::sum.dim_IntList"
+  const char* inputs = "";
+  const char* outputs = "";
+  Linear linear = Linear::kNo;
+
+  // No words: this node cannot be cut at all.
+  using MakePattern = std::optional<Pattern> (*)(const Graph& graph, const Node& node);
+  MakePattern pattern = nullptr;
+
+  // Constants that differ on a device (sizes of the result, the number of classes): changes the
+  // arguments of `local`, which holds the device's values already.
+  using Localize = void (*)(const LocalNode& at, Node& local);
+  Localize localize = nullptr;
+
+  // What stands for the node where a letter of Pattern::expanded is cut. Returns the outputs in
+  // the order of for_each_output.
+  using Expand = std::vector<ValueId> (*)(const LocalNode& at, Emitter& to);
+  Expand expand = nullptr;
+};
+
+const OpRule* find_rule(const c10::OperatorHandle& op);  // null: none
+std::vector<const OpRule*> all_rules();
+
+// The words of a node, none where it has no rule or cannot be cut.
+std::optional<Pattern> pattern_of(const Graph& graph, const Node& node);
+
+// All legal ways to run the node with something cut or partial, in a fixed order: by letters in the
+// order of their first appearance, then partial sums. A letter is cut only where its size is at
+// least `parts`, in all tensors that have it. That all is whole is always legal, too, and not
+// listed.
+std::vector<Cut> cuts_of(const Graph& graph, const Node& node, int parts);
+
+// Appends what the device runs for the node, with the arguments that fit its sizes. Returns the
+// outputs in the order of for_each_output.
+std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to);
+
+}  // namespace epl
