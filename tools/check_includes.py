@@ -19,8 +19,8 @@ MAY_INCLUDE = {
     'ir': 'layout',
     'ops': 'ir layout',
     'capture': 'ops ir layout',  # what an operator writes or draws is known in ops alone
-    'sharding': 'ops ir layout',
     'cost': 'ops ir layout',
+    'sharding': 'cost ops ir layout',
     'passes': 'sharding cost ops ir layout',
     'program': 'layout',
     'plan': 'program cost ops ir layout',

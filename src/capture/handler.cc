@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include "capture/made_under_split.h"
 #include "capture/recorder.h"
 
 namespace epl {
@@ -28,6 +29,11 @@ void handle(const c10::OperatorHandle& called, c10::DispatchKeySet, torch::jit::
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);
   if (current_recorder == nullptr) {
     called.callBoxed(stack);
+    const CreationWatch* const watch = CreationWatch::current();
+    for (size_t i = 0; watch != nullptr && i < called.schema().returns().size(); ++i) {
+      const c10::IValue& made = (*stack)[stack->size() - 1 - i];
+      if (made.isTensor()) watch->note(made.toTensor());
+    }
     return;
   }
   const c10::OperatorHandle op = computed(called);

@@ -31,9 +31,16 @@ struct Session {
 // Scopes do not nest, so there is at most one.
 struct ThreadState {
   std::optional<Annotation> scope;
+  std::shared_ptr<void> watch_of_creation;  // while the scope stands; see watch_creation_by()
   std::optional<Annotation> default_strategy;
   std::optional<Session> session;
 };
+
+// Set once, before main.
+WatchOfCreation& creation_watch() {
+  static WatchOfCreation watch = nullptr;
+  return watch;
+}
 
 ThreadState& state() {
   thread_local ThreadState state;
@@ -75,10 +82,15 @@ With::With(Strategy strategy) {
   announce_border();
   const int taskgraph = now.session ? taskgraph_of_scope(*now.session, strategy) : -1;
   now.scope = Annotation{std::move(strategy), taskgraph};
+  const bool splits = now.scope->strategy.kind == Strategy::Kind::kSplit;
+  if (!now.session && splits && creation_watch() != nullptr) {
+    now.watch_of_creation = creation_watch()(now.scope->strategy);
+  }
 }
 
 With::~With() {
   announce_border();
+  state().watch_of_creation.reset();
   state().scope.reset();
 }
 
@@ -150,6 +162,8 @@ std::vector<Strategy> Recording::finish() {
   finished_ = true;
   return end_taskgraphs();
 }
+
+void watch_creation_by(WatchOfCreation watch) { creation_watch() = watch; }
 
 void check_no_scope_stands(SourceLocation where) {
   const ThreadState& now = state();

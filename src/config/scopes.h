@@ -13,6 +13,7 @@
 #include <epl/strategy.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,12 @@ class Recording {
  private:
   bool finished_ = false;
 };
+
+// A split scope that stands around the making of parameters, outside of a recording: `watch` is
+// called when one begins; what it returns lives until the scope ends. (Operators are seen by
+// capture/, which this folder does not know.)
+using WatchOfCreation = std::shared_ptr<void> (*)(const Strategy& scope);
+void watch_creation_by(WatchOfCreation watch);
 
 // The two parts of epl::init(), called at `where`: it stands in no scope and no recording; then the
 // default strategy and the collections of this thread are forgotten.

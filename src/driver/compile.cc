@@ -12,24 +12,11 @@
 #include "passes/purify.h"
 #include "passes/tied_gradients.h"
 #include "plan/crossings.h"
-#include "plan/lower.h"
 #include "plan/lower_pipeline.h"
 #include "plan/schedules.h"
 
 namespace epl {
 namespace {
-
-LowerOptions lower_options(const Config& config, const CompileOptions& options) {
-  LowerOptions lowering;
-  lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  lowering.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
-  lowering.replicas = options.placement.replicas;
-  lowering.slices = options.placement.stage_devices[0];
-  lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
-  lowering.reduces_early = !options.clips_locally;
-  lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
-  return lowering;
-}
 
 // By estimate: measured times would give each worker another schedule.
 std::vector<TaskCosts> estimated_costs(const Graph& graph) {
@@ -74,6 +61,18 @@ Plan plan_pipeline(const CompiledStep& step, const Config& config, const Compile
 
 }  // namespace
 
+LowerOptions lower_options(const Config& config, const CompileOptions& options) {
+  LowerOptions lowering;
+  lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  lowering.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
+  lowering.replicas = options.placement.replicas;
+  lowering.slices = options.placement.stage_devices[0];
+  lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
+  lowering.reduces_early = !options.clips_locally;
+  lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
+  return lowering;
+}
+
 PassList standard_passes(const Config& config, const CompileOptions& options) {
   PassList passes;
   const bool pipeline = options.placement.is_pipeline();
@@ -98,6 +97,19 @@ PassList standard_passes(const Config& config, const CompileOptions& options) {
   passes.push_back(std::make_unique<DeadCode>());
   // Once more for the nodes that came since, and for those whose readers went.
   if (pipeline) passes.push_back(std::make_unique<AssignChunks>());
+  return passes;
+}
+
+PassList local_passes(const Config& config) {
+  PassList passes;
+  // As in the list above; what it reads is pure already.
+  passes.push_back(std::make_unique<OwnGradients>());
+  if (config.get<bool>("communication.sparse_as_dense")) {
+    passes.push_back(std::make_unique<DenseGradients>());
+  }
+  passes.push_back(std::make_unique<OwnGenerators>());
+  // Devices have the same nodes up to constants, so that the same collectives go.
+  passes.push_back(std::make_unique<DeadCode>());
   return passes;
 }
 

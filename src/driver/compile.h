@@ -6,6 +6,7 @@
 #include <map>
 
 #include "ir/pass.h"
+#include "plan/lower.h"
 #include "program/placement.h"
 #include "program/program.h"
 
@@ -22,11 +23,17 @@ PassList standard_passes(const Config& config, const CompileOptions& options);
 
 // Graphs are those after all passes.
 struct CompiledStep {
-  Graph graph;                 // of the first stage, or of all there is
+  Graph graph;  // of the first stage, or of all there is; with whole sizes where parts are cut
+  // Where operators are cut over devices: what each program runs; empty for the others.
+  std::vector<Graph> parts;
+  // Of parts: each has the loss, or a metric, of its rows; else all have that of all rows.
+  bool loss_of_slices = false;
+  std::vector<bool> metrics_of_slices;
   std::map<int, Graph> other;  // of stages with another number of devices, by that number
   Plan plan;
 
   const Graph& graph_of(size_t stage) const {
+    if (stage < parts.size() && !parts[stage].leaves.empty()) return parts[stage];
     const int devices = plan.programs[stage].devices;
     return devices == plan.programs[0].devices ? graph : other.at(devices);
   }
@@ -36,5 +43,10 @@ struct CompiledStep {
 // of stages that have another number of devices, by that number.
 CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options,
                      std::map<int, Graph> other = {});
+
+// The list of passes for what one device runs of a step whose operators are cut.
+PassList local_passes(const Config& config);
+
+LowerOptions lower_options(const Config& config, const CompileOptions& options);
 
 }  // namespace epl

@@ -64,7 +64,8 @@ std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t
 
 double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
   const Plan& plan = step.plan();
-  const int slices = plan.programs[static_cast<size_t>(step.loss_stage())].devices;
+  // Parts that all have the loss of all rows have its mean as well.
+  const int slices = step.placement().devices_of_group(step.placement().group(step.loss_stage()));
   const double count = static_cast<double>(plan.replicas) * slices * plan.micro_batches;
   double mean = 0;  // as the plain loop adds up shares
   for (const auto& run : runs) {
@@ -82,7 +83,9 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
   for (size_t i = 0; i < metrics.size(); ++i) {
     const std::string& name = metrics[i].name;
     const auto stage = static_cast<size_t>(step.metric_stage(name));
-    const auto slices = static_cast<size_t>(step.plan().programs[stage].devices);
+    const Placement& placement = step.placement();
+    const auto slices = static_cast<size_t>(
+        placement.devices_of_group(placement.group(static_cast<int>(stage))));
     std::vector<at::Tensor> parts;
     size_t devices = 0;
     for (const auto& run : runs) {
@@ -93,7 +96,7 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
     }
     const bool local = is_local(metrics[i].collection);
     const bool stays =
-        local && devices % slices == 0 && devices > 0 && !step.placement().is_pipeline();
+        local && devices % slices == 0 && devices > 0 && !step.placement().has_roles();
     const bool gathers = workers != nullptr && !stays;
     if (gathers) parts = gather(parts, *workers);
     if (slices > 1) parts = join_slices(parts, micro_batches, slices, step.sizes(), i);

@@ -1,6 +1,7 @@
 #include "driver/placement.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -24,9 +25,9 @@ std::string asked_by(const std::vector<Strategy>& taskgraphs, const Cluster& clu
 // A replica's first stage lies on whole workers, or several lie on one: else a worker would hold a
 // part of one replica and a part of another, and read rows of both.
 void check_workers(const Placement& placement, const Cluster& cluster) {
-  const int slices = placement.stage_devices[0];
+  const int slices = placement.devices_of_group(0);
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
-    const auto devices = static_cast<int>(placement.devices_of(0, worker, cluster).size());
+    const auto devices = static_cast<int>(placement.devices_of_group(0, worker, cluster).size());
     if (devices == 0 || devices % slices == 0 || slices % devices == 0) continue;
     throw Error(
         concat("a replica of ", slices, " devices cannot lie on workers with ",
@@ -43,7 +44,41 @@ void place_colocated(const std::vector<Strategy>& taskgraphs, Placement& placeme
   EPL_CHECK(std::all_of(taskgraphs.begin(), taskgraphs.end(),
                         [&](const Strategy& strategy) { return strategy.device_count == devices; }),
             "TaskGraphs on the same devices have different device counts", placement.asked_by,
-            concat("replicate(", devices, ") for all of them"));
+            concat("device_count ", devices, " for all of them"));
+}
+
+bool is_split(const Strategy& strategy) {
+  return strategy.kind == Strategy::Kind::kSplit && strategy.device_count > 1;
+}
+
+// Devices that operators are cut over have a program each.
+void give_each_device_a_stage(const std::vector<bool>& splits, Placement& placement) {
+  const Placement whole = placement;
+  placement.stage_devices.clear();
+  placement.stage_groups.clear();
+  placement.stage_asked_by.clear();
+  for (size_t group = 0; group < whole.stage_devices.size(); ++group) {
+    const int devices = whole.stage_devices[group];
+    for (int i = 0; i < (splits[group] ? devices : 1); ++i) {
+      placement.stage_devices.push_back(splits[group] ? 1 : devices);
+      placement.stage_groups.push_back(static_cast<int>(group));
+      placement.stage_asked_by.push_back(whole.stage_asked_by[group]);
+    }
+  }
+}
+
+// By stage of a pipeline, or for all TaskGraphs on the same devices.
+std::vector<bool> find_splits(const std::vector<Strategy>& taskgraphs, int stages, bool pipeline,
+                              bool cut_parameters) {
+  if (!pipeline) {
+    const bool any = std::any_of(taskgraphs.begin(), taskgraphs.end(), is_split);
+    return {any || cut_parameters};
+  }
+  std::vector<bool> splits(static_cast<size_t>(stages), false);
+  for (size_t i = 0; i < taskgraphs.size(); ++i) {
+    if (is_split(taskgraphs[i])) splits[i % static_cast<size_t>(stages)] = true;
+  }
+  return splits;
 }
 
 // Interleaved, pipeline.num_stages says on how many stages the TaskGraphs are dealt out; otherwise
@@ -86,7 +121,7 @@ void place_stages(const std::vector<Strategy>& taskgraphs, int stages, Placement
 }  // namespace
 
 Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
-                         const Config& config) {
+                         const Config& config, bool cut_parameters) {
   Placement placement;
   const bool colocated = config.get<bool>("cluster.colocate_split_and_replicate");
   placement.asked_by = asked_by(taskgraphs, cluster);
@@ -95,17 +130,15 @@ Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster&
                               : static_cast<int>(taskgraphs.size());
   check_devices({taskgraphs.begin(), taskgraphs.begin() + stages}, cluster, config);
   if (cluster.total_gpu_num == 1) return Placement();
-  for (const Strategy& strategy : taskgraphs) {
-    EPL_CHECK(strategy.kind == Strategy::Kind::kReplicate || strategy.device_count == 1,
-              "to split operators over devices is not available yet", strategy.asked_by(),
-              "epl::replicate");
-  }
   if (pipeline) {
     place_stages(taskgraphs, stages, placement);
   } else {
     placement.stage_asked_by = {placement.asked_by};
     place_colocated(taskgraphs, placement);
   }
+  placement.stage_groups.resize(placement.stage_devices.size());
+  std::iota(placement.stage_groups.begin(), placement.stage_groups.end(), 0);
+  give_each_device_a_stage(find_splits(taskgraphs, stages, pipeline, cut_parameters), placement);
   placement.replicas = cluster.total_gpu_num / placement.devices_of_replica();
   placement.by_replica = config.get<bool>("cluster.device_place_prefer_intra_node");
   check_workers(placement, cluster);

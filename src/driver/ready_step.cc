@@ -1,8 +1,10 @@
 #include "driver/ready_step.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
+#include "runtime/collectives.h"
 
 namespace epl {
 namespace {
@@ -63,12 +65,14 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
     devices.exchanges.push_back(exchanges_[stage].get());
   }
   gradients_ = std::make_unique<StepGradients>(compiled_, std::move(devices));
-  if (!placement().is_pipeline()) return;
+  if (!placement().has_roles()) return;
+  check_collectives();
   for (const auto& gradients : plan().tied) {
     std::vector<int> stages;
     for (const auto& each : gradients) stages.push_back(each.program);
     ways.make_group(stages);
   }
+  if (plan().transfers.empty()) return;
   mail_ = std::make_unique<StageMail>(plan(), ways.placement(), cluster, ways.mailbox(),
                                       ways.between_devices());
 }
@@ -111,7 +115,10 @@ void ReadyStep::check_state() const {
   for (size_t writer = 0; writer < programs.size(); ++writer) {
     for (int index : programs[writer].written_leaves) {
       for (size_t other = 0; other < programs.size(); ++other) {
-        EPL_CHECK(other == writer || !touches(programs[other], index),
+        // Parts write pieces, or copies of their own.
+        const bool together = placement().group(static_cast<int>(other)) ==
+                              placement().group(static_cast<int>(writer));
+        EPL_CHECK(together || !touches(programs[other], index),
                   concat("stage ", writer, " of the pipeline writes `",
                          compiled_.graph.leaves[static_cast<size_t>(index)].name, "`, and stage ",
                          other, " uses it as well"),
@@ -129,13 +136,67 @@ std::vector<at::Tensor> ReadyStep::leaves_for(int device) {
   const auto stage = static_cast<size_t>(place(device).stage);
   std::vector<at::Tensor> tensors;
   for (const auto& leaf : compiled_.graph_of(stage).leaves) tensors.push_back(leaf.tensor);
-  if (device == devices_of_stage(stage)[0]) return tensors;
+  const bool first = device == devices_of_stage(stage)[0];
   for (int index : program(device).written_leaves) {
+    if (first && owns_state(stage, index)) {
+      own_state_[static_cast<size_t>(device)].emplace_back();
+      continue;
+    }
     at::Tensor& tensor = tensors[static_cast<size_t>(index)];
     tensor = tensor.detach().clone();
     own_state_[static_cast<size_t>(device)].push_back(tensor);
   }
   return tensors;
+}
+
+// Of the parts that each have all of a state the first one has the user's own.
+bool ReadyStep::owns_state(size_t stage, int index) const {
+  const auto number = static_cast<int>(stage);
+  const PlanLeaf& leaf = plan().programs[stage].leaves[static_cast<size_t>(index)];
+  return leaf.cut_dim >= 0 || placement().stages_of(placement().group(number))[0] == number;
+}
+
+at::Tensor ReadyStep::piece_of_state(size_t stage, int index, const at::Tensor& whole) const {
+  const PlanLeaf& leaf = plan().programs[stage].leaves[static_cast<size_t>(index)];
+  if (leaf.cut_dim < 0) return whole;
+  return whole.narrow(leaf.cut_dim, leaf.piece.begin, leaf.piece.length);
+}
+
+int ReadyStep::loss_slices() const {
+  const int group = placement().group(loss_stage_);
+  if (placement().parts(group) > 1) return compiled_.loss_of_slices ? placement().parts(group) : 1;
+  return placement().stage_devices[static_cast<size_t>(loss_stage_)];
+}
+
+// Which rows of a micro batch this worker has, where its parts lie on several workers.
+Executor::GivenRows ReadyStep::given_rows(int device) const {
+  const Place here = place(device);
+  const std::vector<int> stages = placement().stages_of(placement().group(here.stage));
+  for (size_t part = 0; part < stages.size(); ++part) {
+    for (int other = 0; other < replicas_.size(); ++other) {
+      const Place there = place(other);
+      if (there.replica == here.replica && there.stage == stages[part]) {
+        return {static_cast<int64_t>(part), static_cast<int64_t>(stages.size())};
+      }
+    }
+  }
+  return {};
+}
+
+// Parts that work together call the same collectives in the same order.
+void ReadyStep::check_collectives() const {
+  std::map<int, std::vector<std::string>> by_group;
+  for (size_t i = 0; i < plan().programs.size(); ++i) {
+    std::vector<std::string> calls;
+    for (const auto& segment : plan().programs[i].segments) {
+      for (const auto& call : segment.calls) {
+        const std::string& name = call.op.operator_name().name;
+        if (name.compare(0, 5, "epl::") == 0) calls.push_back(name);
+      }
+    }
+    const auto known = by_group.emplace(placement().group(static_cast<int>(i)), calls);
+    EPL_ASSERT(known.first->second == calls, "parts call the same collectives in the same order");
+  }
 }
 
 bool ReadyStep::out_of_date() const {
@@ -193,6 +254,8 @@ void ReadyStep::run(int device, const std::vector<Batch>* micro_batches, double 
                     DeviceRun& result) {
   const c10::AutoGradMode no_grad(false);
   executors_[static_cast<size_t>(device)]->set_seed(seed);
+  std::optional<CollectiveScope> scope;
+  if (Communicator* group = ways_.parts_of(replicas_.first + device)) scope.emplace(*group);
   for (const auto& instruction : program(device).instructions) {
     if (replicas_.team.cancelled()) throw Cancelled();
     if (instruction.kind == Instruction::Kind::kUpdate) return;
@@ -207,7 +270,7 @@ void ReadyStep::run_instruction(int device, const Instruction& instruction,
     case Instruction::Kind::kLoad:
       result.micro_batch = instruction.micro_batch;
       executor.load((*micro_batches)[static_cast<size_t>(instruction.micro_batch)],
-                    instruction.slots);
+                    instruction.slots, given_rows(device));
       break;
     case Instruction::Kind::kReceive:
       receive(device, instruction, result);
@@ -278,7 +341,8 @@ void ReadyStep::hand_out_state() {
     const auto stage = static_cast<size_t>(place(static_cast<int>(device)).stage);
     const auto& written = plan().programs[stage].written_leaves;
     for (size_t i = 0; i < own_state_[device].size(); ++i) {
-      own_state_[device][i].copy_(leaf(stage, written[i]).detach());
+      at::Tensor& own = own_state_[device][i];
+      if (own.defined()) own.copy_(leaf(stage, written[i]).detach());
     }
   }
 }
@@ -286,7 +350,7 @@ void ReadyStep::hand_out_state() {
 // Workers without a device of the stage add nothing, and get the mean as well.
 void ReadyStep::average_state(Communicator* workers) {
   const c10::AutoGradMode no_grad(false);
-  const bool pipeline = placement().is_pipeline();
+  const bool pipeline = placement().has_roles();
   std::map<at::ScalarType, std::vector<at::Tensor>> travelling;
   struct Mean {
     at::Tensor users;
@@ -299,7 +363,9 @@ void ReadyStep::average_state(Communicator* workers) {
     const std::vector<int> here = devices_of_stage(stage);
     const int devices = plan().replicas * program.devices;
     for (size_t i = 0; i < program.written_leaves.size(); ++i) {
-      const at::Tensor users = leaf(stage, program.written_leaves[i]).detach();
+      const int index = program.written_leaves[i];
+      if (!owns_state(stage, index)) continue;
+      const at::Tensor users = piece_of_state(stage, index, leaf(stage, index).detach());
       const bool averages = users.is_floating_point() && devices > 1;
       const bool travels = pipeline && workers != nullptr;
       if (!averages && !travels) continue;
@@ -310,7 +376,7 @@ void ReadyStep::average_state(Communicator* workers) {
       at::Tensor sum =
           adds ? users.contiguous().clone() : at::zeros_like(users, at::MemoryFormat::Contiguous);
       for (size_t each = 1; each < here.size() && averages; ++each) {
-        sum.add_(own_state_[static_cast<size_t>(here[each])][i]);
+        sum.add_(piece_of_state(stage, index, own_state_[static_cast<size_t>(here[each])][i]));
       }
       travelling[sum.scalar_type()].push_back(sum);
       means.push_back({users, sum, averages ? devices : 1});

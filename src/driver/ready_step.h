@@ -56,6 +56,8 @@ class ReadyStep {
   }
   // The stage that computes the loss, or a metric.
   int loss_stage() const { return loss_stage_; }
+  // Devices that each have the loss of a part of the rows.
+  int loss_slices() const;
   int metric_stage(const std::string& name) const { return metric_stages_.at(name); }
 
   // A variable that the step function reads holds another tensor than when it was recorded.
@@ -91,8 +93,12 @@ class ReadyStep {
  private:
   std::vector<at::Tensor> leaves_for(int device);
   const at::Tensor& leaf(size_t stage, int index) const;
+  bool owns_state(size_t stage, int index) const;
+  at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
+  Executor::GivenRows given_rows(int device) const;
   void find_outputs();
   void check_state() const;
+  void check_collectives() const;
   void run_instruction(int device, const Instruction& instruction,
                        const std::vector<Batch>* micro_batches, DeviceRun& result);
   void run_calls(int device, const Instruction& instruction, DeviceRun& result);

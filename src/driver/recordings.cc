@@ -45,6 +45,23 @@ Batch first_rows(const Batch& batch, int devices, int all, const Placement& plac
   return result;
 }
 
+// One of `parts` slices of a batch.
+Batch slice_of(const Batch& batch, int parts, const Placement& placement) {
+  Batch result;
+  for (const auto& tensor : batch) {
+    if (tensor.dim() == 0) {
+      result.push_back(tensor);
+      continue;
+    }
+    EPL_CHECK(tensor.size(0) % parts == 0,
+              concat("a micro batch of ", tensor.size(0), " rows cannot be cut over ", parts,
+                     " devices"),
+              placement.asked_by, concat("a multiple of ", parts, " rows a micro batch"));
+    result.push_back(tensor.narrow(0, 0, tensor.size(0) / parts));
+  }
+  return result;
+}
+
 }  // namespace
 
 Recordings::Key Recordings::key_of(const Batch& batch) const {
@@ -83,8 +100,10 @@ Capture Recordings::record(const Batch& batch) {
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
   Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
+  const std::vector<bool> made_cut = parameters_made_cut(captured.graph);
+  const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
   Placement found =
-      find_placement(captured.graph.taskgraphs, subject_.job.cluster(), subject_.config);
+      find_placement(captured.graph.taskgraphs, subject_.job.cluster(), subject_.config, any_cut);
   EPL_CHECK(!placement_ || *placement_ == found,
             concat("the strategies ask for replicas of ", join(found.stage_devices, " + "),
                    " devices, in an earlier step of ",
@@ -143,25 +162,82 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   return result;
 }
 
-std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
-  AllSizes recorded = record_all_sizes(batch);
+// `batch` has this worker's rows of a micro batch that all parts look at.
+Recordings::Parts Recordings::record_parts(const Batch& batch) {
+  const Placement& placement = *placement_;
+  const Cluster& cluster = subject_.job.cluster();
+  const int parts = placement.parts(0);
+  const auto devices =
+      static_cast<int>(placement.devices_of_group(0, cluster.worker_index, cluster).size());
+  const int here = std::min(parts, devices);
+  Parts result;
+  result.recording.inputs_are_cut = here < parts;
+  const bool probed = probe_ && probe_->key == key_of(batch) && here == parts;
+  Capture whole = probed ? std::move(probe_->capture) : record(repeat_rows(batch, parts / here));
+  probe_.reset();
+  if (has_slices(whole.graph)) {
+    const Batch unit = slice_of(batch, here, placement);
+    Capture slice = record(unit);
+    whole = record(repeat_rows(unit, parts));
+    result.sizes = compare_sizes(slice, whole, parts, placement.asked_by);
+    result.recording.slice = std::move(slice.graph);
+  }
+  result.comparable = here == parts && !result.recording.slice;
+  result.recording.whole = std::move(whole.graph);
+  result.capture = std::move(whole);
+  return result;
+}
+
+// What all parts have of the whole micro batch is merged as if it were a mean.
+void Recordings::mark_whole(const CompiledStep& step, TwoSizes& sizes) {
+  if (!step.loss_of_slices) sizes.loss = SliceMerge::kMean;
+  sizes.metrics.resize(step.metrics_of_slices.size(), SliceMerge::kMean);
+  sizes.metric_batch_dims.resize(step.metrics_of_slices.size(), -1);
+  for (size_t i = 0; i < sizes.metrics.size(); ++i) {
+    if (!step.metrics_of_slices[i]) sizes.metrics[i] = SliceMerge::kMean;
+  }
+}
+
+CompileOptions Recordings::compile_options() const {
   CompileOptions options;
   options.device = subject_.model.device();
   options.placement = *placement_;
   options.clips_locally = subject_.clips && placement_->replicas > 1 &&
                           !subject_.config.get<bool>("communication.clip_after_allreduce");
-  std::map<int, Graph> others;
-  for (auto& [devices, each] : recorded.others) others.emplace(devices, std::move(each.graph));
+  return options;
+}
+
+std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
+  Parts recorded = record_parts(batch);
   CompiledStep compiled =
-      compile(std::move(recorded.own.graph), subject_.config, options, std::move(others));
+      compile_split(std::move(recorded.recording), subject_.config, compile_options());
+  mark_whole(compiled, recorded.sizes);
+  auto ready = ready_step(std::move(compiled), recorded.capture, std::move(recorded.sizes));
+  ready->replayed = !recorded.comparable;
+  return ready;
+}
+
+std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const Capture& capture,
+                                                  TwoSizes sizes) {
   LocalReplicas& replicas = subject_.replicas;
   replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (ways_ == nullptr) {
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
-  return std::make_unique<ReadyStep>(std::move(compiled), replicas, recorded.own,
-                                     std::move(recorded.sizes), *ways_, subject_.job.cluster(),
+  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, std::move(sizes),
+                                     *ways_, subject_.job.cluster(),
                                      exchange_options(subject_.config));
+}
+
+std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
+  if (!placement_) placement(batch, batch);
+  if (placement_->splits() && !placement_->is_pipeline()) return make_parts(batch);
+  AllSizes recorded = record_all_sizes(batch);
+  std::map<int, Graph> others;
+  for (auto& [devices, each] : recorded.others) others.emplace(devices, std::move(each.graph));
+  CompiledStep compiled =
+      compile(std::move(recorded.own.graph), subject_.config, compile_options(), std::move(others));
+  return ready_step(std::move(compiled), recorded.own, std::move(recorded.sizes));
 }
 
 ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {

@@ -17,6 +17,7 @@
 #include "driver/job.h"
 #include "driver/placement.h"
 #include "driver/ready_step.h"
+#include "driver/split_step.h"
 
 namespace epl {
 
@@ -55,6 +56,18 @@ class Recordings {
   Capture record_with_chosen_stages(const Batch& batch);
   struct AllSizes;
   AllSizes record_all_sizes(const Batch& batch);
+  struct Parts {  // a step whose operators are cut over devices
+    Capture capture;
+    SplitRecording recording;
+    TwoSizes sizes;
+    bool comparable = true;  // the recorded loss is that of the rows that the devices see
+  };
+  Parts record_parts(const Batch& batch);
+  static void mark_whole(const CompiledStep& step, TwoSizes& sizes);
+  CompileOptions compile_options() const;
+  std::unique_ptr<ReadyStep> make_parts(const Batch& batch);
+  std::unique_ptr<ReadyStep> ready_step(CompiledStep compiled, const Capture& capture,
+                                        TwoSizes sizes);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void forget_all();
   void forget_out_of_date();

@@ -72,7 +72,7 @@ void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& tex
 }  // namespace
 
 void gather_optimizer_states(Job& job, const ReadyStep& step, const Model& model) {
-  if (job.workers() == nullptr || !step.placement().is_pipeline()) return;
+  if (job.workers() == nullptr || !step.placement().has_roles()) return;
   const torch::NoGradGuard no_grad;
   const auto index = job.cluster().worker_index;
   std::vector<std::set<std::string>> keys(static_cast<size_t>(job.cluster().worker_num));

@@ -31,7 +31,7 @@ void reduce_tied(ReadyStep& step) {
 }
 
 void gather_parameters(Job& job, const ReadyStep& step, Gather which) {
-  if (job.workers() == nullptr || !step.placement().is_pipeline()) return;
+  if (job.workers() == nullptr || !step.placement().has_roles()) return;
   const c10::AutoGradMode no_grad(false);
   using Pair = std::pair<at::Tensor, at::Tensor>;  // the user's tensor and what travels for it
   std::map<std::pair<int, at::ScalarType>, std::vector<Pair>> by_root;

@@ -16,14 +16,29 @@ bool has(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+// For each replica the devices that its operators are cut over.
+std::vector<std::vector<int>> groups_of_parts(const Placement& placement) {
+  std::vector<std::vector<int>> groups;
+  for (int replica = 0; replica < placement.replicas; ++replica) {
+    for (int group = 0; group < placement.groups(); ++group) {
+      const std::vector<int> stages = placement.stages_of(group);
+      if (stages.size() == 1) continue;
+      std::vector<int>& devices = groups.emplace_back();
+      for (int stage : stages) devices.push_back(placement.device({replica, stage, 0}));
+    }
+  }
+  return groups;
+}
+
 }  // namespace
 
 StageWays::StageWays(Job& job, const Placement& placement, const Config& config)
     : placement_(placement),
       cluster_(job.cluster()),
       mailbox_(job.watch(), deadline_of(config), job.cluster().local_devices()),
+      groups_of_parts_(job, groups_of_parts(placement), config),
       all_(job.workers()) {
-  if (!placement.is_pipeline() || job.workers() == nullptr) {
+  if (!placement.has_roles() || job.workers() == nullptr) {
     by_stage_.assign(static_cast<size_t>(placement.stages()), &job.channels());
     return;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "driver/device_groups.h"
 #include "driver/job.h"
 #include "program/placement.h"
 #include "runtime/stage_mail.h"
@@ -32,6 +33,9 @@ class StageWays {
   void make_group(const std::vector<int>& stages);
   Communicator* workers_of(const std::vector<int>& stages) const;
 
+  // The device's end of the communicator of those that operators are cut over; null: none.
+  Communicator* parts_of(int device) const { return groups_of_parts_.of(device); }
+
   // Between devices of different workers.
   const std::vector<StageWay>& between_devices() const { return ways_; }
   Mailbox& mailbox() { return mailbox_; }
@@ -48,6 +52,7 @@ class StageWays {
   // By stage, never shared: stages get ready in another order on each worker.
   std::vector<std::vector<Channel>> channels_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // by their workers
+  DeviceGroups groups_of_parts_;
   Communicator* all_ = nullptr;
   std::vector<StageWay> ways_;
 };

@@ -35,34 +35,52 @@ bool StepGradients::is_sparse(const Contribution& part) const {
   return program(part.device).slots[static_cast<size_t>(slot)].type.layout != c10::kStrided;
 }
 
-// In the order of the programs' updates; a tied parameter where it comes first.
+// In the order of the programs' updates; a tied parameter where it comes first, and the pieces of
+// one that is cut together.
 void StepGradients::find_entries() {
-  std::map<int, std::vector<Contribution>> parts;  // by leaf
+  using Key = std::pair<int, int>;  // leaf, and the program where it is cut
+  const auto key_of = [&](size_t program, size_t gradient) {
+    const Program& holder = step_.plan.programs[program];
+    const int leaf = holder.gradients[gradient].leaf;
+    const bool cut = holder.leaves[static_cast<size_t>(leaf)].cut_dim >= 0;
+    return Key{leaf, cut ? static_cast<int>(program) : -1};
+  };
+  std::map<Key, std::vector<Contribution>> parts;
   for (size_t device = 0; device < devices_.places.size(); ++device) {
-    const auto& gradients = program(device).gradients;
-    for (size_t i = 0; i < gradients.size(); ++i) parts[gradients[i].leaf].push_back({device, i});
+    const auto stage = static_cast<size_t>(devices_.places[device].stage);
+    for (size_t i = 0; i < program(device).gradients.size(); ++i) {
+      parts[key_of(stage, i)].push_back({device, i});
+    }
   }
-  std::set<int> tied;
-  for (const auto& entry : step_.plan.tied) {
-    const auto& first = entry[0];
-    const Program& holder = step_.plan.programs[static_cast<size_t>(first.program)];
-    tied.insert(holder.gradients[static_cast<size_t>(first.gradient)].leaf);
-  }
+  std::map<int, std::vector<Key>> keys;  // by leaf
+  for (const auto& [key, contributions] : parts) keys[key.first].push_back(key);
   std::set<int> seen;
-  for (const auto& holder : step_.plan.programs) {
+  for (size_t i = 0; i < step_.plan.programs.size(); ++i) {
+    const Program& holder = step_.plan.programs[i];
     for (const auto& instruction : holder.instructions) {
       if (instruction.kind != Instruction::Kind::kUpdate) continue;
       std::vector<size_t> group;
       for (int index : instruction.gradients) {
         const int leaf = holder.gradients[static_cast<size_t>(index)].leaf;
-        if (parts.count(leaf) == 0 || !seen.insert(leaf).second) continue;
-        group.push_back(entries_.size());
-        const Leaf& source = step_.graph.leaves[static_cast<size_t>(leaf)];
-        entries_.push_back({leaf, source.name, source.tensor, parts[leaf], tied.count(leaf) != 0});
+        if (!seen.insert(leaf).second) continue;
+        for (const Key& key : keys[leaf]) {
+          group.push_back(entries_.size());
+          entries_.push_back(entry_of(parts[key]));
+        }
       }
       if (!group.empty()) groups_.push_back(std::move(group));
     }
   }
+}
+
+StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& parts) const {
+  const Contribution& first = parts[0];
+  const int leaf = program(first.device).gradients[first.gradient].leaf;
+  const Leaf& source = step_.graph.leaves[static_cast<size_t>(leaf)];
+  const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(leaf)];
+  const int stage = devices_.places[first.device].stage;
+  const bool tied = step_.plan.is_tied(stage, static_cast<int>(first.gradient));
+  return {leaf, source.name, source.tensor, parts, tied, own.cut_dim, own.piece.begin};
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -72,7 +90,7 @@ bool StepGradients::summed_between_workers(const Entry& entry) const {
 }
 
 ParameterGradient StepGradients::bound(const Entry& entry) const {
-  ParameterGradient result{entry.parameter, gradient(entry.parts[0]), {}};
+  ParameterGradient result{entry.parameter, gradient(entry.parts[0]), {}, {}};
   if (summed_between_workers(entry)) return result;
   for (size_t i = 1; i < entry.parts.size(); ++i) {
     result.addends.push_back(gradient(entry.parts[i]));
@@ -86,9 +104,9 @@ ParameterGradient StepGradients::sum_of(const Entry& entry) const {
   const int stage = devices_.places[first.device].stage;
   const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
   const bool elsewhere = is_sparse(first) && step_.plan.replicas * holder.devices > 1;
-  if (!elsewhere) return {entry.parameter, gradient(first), {}};
+  if (!elsewhere) return {entry.parameter, gradient(first), {}, {}};
   const auto index = static_cast<int>(first.gradient);
-  return {entry.parameter, devices_.exchanges[static_cast<size_t>(stage)]->sparse(index), {}};
+  return {entry.parameter, devices_.exchanges[static_cast<size_t>(stage)]->sparse(index), {}, {}};
 }
 
 bool StepGradients::made_late(const Entry& entry) const {
@@ -107,14 +125,14 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
   }
   for (const auto& group : groups_) {
     std::map<size_t, Part> parts;
-    for (size_t index : group) {
-      const Entry& entry = entries_[index];
+    for (size_t begin = 0, end = 0; begin < group.size(); begin = end) {
+      const Entry& entry = entries_[group[begin]];
+      for (end = begin; end < group.size() && entries_[group[end]].leaf == entry.leaf;) ++end;
+      const std::vector<size_t> of_leaf(group.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        group.begin() + static_cast<std::ptrdiff_t>(end));
       for (size_t optimizer : model.optimizers_of(entry.parameter)) {
-        Part& part = parts[optimizer];
-        part.optimizer = optimizer;
-        part.gradients.push_back(bound(entry));
-        part.summed.push_back({entry.parameter, gradient(entry.parts[0]), {}});
-        part.entries.push_back(index);
+        parts[optimizer].optimizer = optimizer;
+        add_update(of_leaf, parts[optimizer]);
       }
     }
     auto& list = updates_.emplace_back();
@@ -123,12 +141,32 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
   bind_coasting(model, history);
 }
 
+void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) const {
+  const Entry& first = entries_[entries[0]];
+  part.entries.push_back(entries);
+  if (first.cut_dim < 0) {
+    part.gradients.push_back(bound(first));
+    part.summed.push_back({first.parameter, gradient(first.parts[0]), {}, {}});
+    return;
+  }
+  ParameterGradient whole{first.parameter, {}, {}, {}};
+  ParameterGradient summed = whole;
+  for (size_t index : entries) {
+    const Entry& entry = entries_[index];
+    ParameterGradient piece = bound(entry);
+    summed.pieces.push_back({entry.cut_dim, entry.begin, piece.gradient, {}});
+    whole.pieces.push_back({entry.cut_dim, entry.begin, piece.gradient, std::move(piece.addends)});
+  }
+  part.gradients.push_back(std::move(whole));
+  part.summed.push_back(std::move(summed));
+}
+
 void StepGradients::refresh_late() {
   for (auto& list : updates_) {
     for (auto& part : list) {
       for (size_t i = 0; i < part.entries.size(); ++i) {
-        const Entry& entry = entries_[part.entries[i]];
-        if (!made_late(entry)) continue;
+        const Entry& entry = entries_[part.entries[i][0]];
+        if (entry.cut_dim >= 0 || !made_late(entry)) continue;
         part.summed[i] = sum_of(entry);
         part.gradients[i] = is_sparse(entry.parts[0]) ? part.summed[i] : bound(entry);
       }
@@ -175,7 +213,7 @@ void StepGradients::bind_coasting(Model& model, const GradientHistory& history) 
     if (!has_one_of(had->second)) continue;
     for (size_t optimizer : model.optimizers_of(parameter)) {
       parts[optimizer].optimizer = optimizer;
-      parts[optimizer].gradients.push_back({parameter, at::zeros_like(parameter.detach()), {}});
+      parts[optimizer].gradients.push_back({parameter, at::zeros_like(parameter.detach()), {}, {}});
       parts[optimizer].summed.push_back(parts[optimizer].gradients.back());
     }
   }

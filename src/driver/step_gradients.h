@@ -42,7 +42,9 @@ class StepGradients {
     size_t optimizer;
     std::vector<ParameterGradient> gradients;  // with all that is still to be added
     std::vector<ParameterGradient> summed;     // after sum_into_first()
-    std::vector<size_t> entries;               // as gradients; none for parameters that coast
+    // For each of `gradients` its entry, or where it has pieces, theirs; none for parameters that
+    // coast.
+    std::vector<std::vector<size_t>> entries;
   };
   // Parameters in `history` that this step gives no gradient get zeros.
   void bind_updates(Model& model, GradientHistory& history);
@@ -68,6 +70,9 @@ class StepGradients {
     at::Tensor parameter;
     std::vector<Contribution> parts;  // in the order of devices
     bool tied = false;                // stages that may lie on other workers have parts as well
+    // Of a parameter that is cut over devices: which piece. Each piece is an entry.
+    int cut_dim = -1;
+    int64_t begin = 0;
   };
   const std::vector<Entry>& entries() const { return entries_; }
   const at::Tensor& gradient(const Contribution& part) const;
@@ -87,10 +92,12 @@ class StepGradients {
 
  private:
   void find_entries();
+  Entry entry_of(const std::vector<Contribution>& parts) const;
   bool is_sparse(const Contribution& part) const;
   bool made_late(const Entry& entry) const;
   bool summed_between_workers(const Entry& entry) const;
   ParameterGradient bound(const Entry& entry) const;
+  void add_update(const std::vector<size_t>& entries, Part& part) const;
   ParameterGradient sum_of(const Entry& entry) const;
   void bind_coasting(Model& model, const GradientHistory& history);
   bool has_one_of(const std::vector<int>& stages) const;

@@ -60,15 +60,18 @@ void Trainer::Impl::meet_other_workers() {
 Shares Trainer::Impl::shares(const Batch& sample, const Batch& whole) {
   const Placement& placement = recordings.placement(sample, whole);
   const Cluster& cluster = job->cluster();
-  std::vector<int> readers = placement.devices_of(0, cluster.worker_index, cluster);
+  std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
   if (readers.empty()) {
     const int replica = placement.place(cluster.first_device()).replica;
     const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
-    readers = placement.devices_of(0, worker, cluster);
+    readers = placement.devices_of_group(0, worker, cluster);
   }
   Shares shares;
-  shares.slices = std::min(placement.stage_devices[0], static_cast<int>(readers.size()));
-  shares.replicas = static_cast<int>(readers.size()) / shares.slices;
+  const auto here = static_cast<int>(readers.size());
+  const int devices = std::min(placement.devices_of_group(0), here);
+  // Devices that operators are cut over all look at the same micro batch.
+  shares.slices = placement.parts(0) > 1 ? 1 : devices;
+  shares.replicas = here / devices;
   shares.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   shares.asked_by = placement.asked_by;
   return shares;

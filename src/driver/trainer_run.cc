@@ -21,9 +21,9 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {
-      EPL_CHECK(!ready.placement().is_pipeline() || job->workers() == nullptr,
-                "the step reads values back into C++, which a pipeline over several workers cannot "
-                "follow: they would have to record again together",
+      EPL_CHECK(!ready.placement().has_roles() || job->workers() == nullptr,
+                "the step reads values back into C++, which stages and parts on several workers "
+                "cannot follow: they would have to record again together",
                 ready.placement().asked_by, "a step without item(), or all stages on one worker");
       before.emplace(ready.compiled());
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
@@ -60,13 +60,12 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
   ready.begin(steps);
   job->watch().doing(steps, "compute");
-  const auto loss_stage = static_cast<size_t>(ready.loss_stage());
-  const double seed_of_device = seed(ready, ready.placement().stage_devices[loss_stage]);
+  const double seed_of_device = seed(ready, ready.loss_slices());
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
   try {
     job->team().run([&](int device) {
-      const bool reads = ready.place(device).stage == 0;
+      const bool reads = ready.placement().group(ready.place(device).stage) == 0;
       const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
       ready.run(device, reads ? &batches[reader] : nullptr, seed_of_device,
                 runs[static_cast<size_t>(device)]);
@@ -95,9 +94,7 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>&
   const DeviceRun* found = nullptr;
   bool random = draws_random_numbers(ready.compiled().graph);
   for (int device = 0; device < replicas.size(); ++device) {
-    const bool same_rows =
-        ready.placement().stage_devices[static_cast<size_t>(ready.loss_stage())] ==
-        ready.placement().stage_devices[0];
+    const bool same_rows = ready.loss_slices() == ready.placement().stage_devices[0];
     const bool computes = ready.place(device).stage == ready.loss_stage() && same_rows;
     if (!computes || reader_of(ready, device) != reader) continue;
     found = &runs[static_cast<size_t>(device)];
@@ -120,14 +117,20 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>&
 // Which of the worker's batches a device works on: that of its replica. -1 where another worker
 // reads it.
 int Trainer::Impl::reader_of(const ReadyStep& ready, int device) const {
+  const Placement& placement = ready.placement();
   const Place place = ready.place(device);
-  int reader = 0;
+  const bool reads = placement.group(place.stage) == 0;
+  std::vector<std::pair<int, int>> readers;  // replica and slice
   for (int each = 0; each < replicas.size(); ++each) {
     const Place other = ready.place(each);
-    if (other.stage != 0) continue;
-    const bool same_slice = place.stage != 0 || other.slice == place.slice;
-    if (other.replica == place.replica && same_slice) return reader;
-    ++reader;
+    if (placement.group(other.stage) != 0) continue;
+    const std::pair<int, int> reader{other.replica, other.slice};
+    const auto known = std::find(readers.begin(), readers.end(), reader);
+    const bool same_slice = !reads || other.slice == place.slice;
+    if (other.replica == place.replica && same_slice) {
+      return static_cast<int>(known - readers.begin());
+    }
+    if (known == readers.end()) readers.push_back(reader);
   }
   return -1;
 }

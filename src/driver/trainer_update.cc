@@ -57,7 +57,7 @@ double Trainer::Impl::clip_locally(ReadyStep& ready) {
 // Where stages lie on other workers, their part of the norm comes from there.
 double Trainer::Impl::clip_reduced(ReadyStep& ready) {
   const std::vector<at::Tensor> gradients = ready.gradients().reduced();
-  if (!ready.placement().is_pipeline() || job->workers() == nullptr) {
+  if (!ready.placement().has_roles() || job->workers() == nullptr) {
     return clip_gradients(gradients, options);
   }
   const auto stages = stages_by_leaf(ready.plan());

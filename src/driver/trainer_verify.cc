@@ -12,10 +12,10 @@ namespace epl {
 std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches) {
   const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
   const Placement& placement = ready.placement();
-  EPL_CHECK(!placement.is_pipeline() || job->workers() == nullptr,
+  EPL_CHECK(!placement.has_roles() || job->workers() == nullptr,
             "the plain program cannot run beside a pipeline over several workers",
             config.asked_by("debug.verify_steps"), "all stages on one worker: EPL_DEVICES");
-  if (placement.is_pipeline() && draws_random_numbers(ready.compiled().graph)) {
+  if (placement.has_roles() && draws_random_numbers(ready.compiled().graph)) {
     std::clog << "epl: step " << steps
               << " is not verified: the stages of the pipeline draw random "
               << "numbers of their own\n";
@@ -34,7 +34,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
                        job->workers()};
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
   request.random_state = [&](int device) {
-    return replicas[placement.is_pipeline() ? 0 : device].streams.default_generator().get_state();
+    return replicas[placement.has_roles() ? 0 : device].streams.default_generator().get_state();
   };
   PlainStep plain = run_plain_step(model, function, request, before);
   if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= slices;

@@ -1,7 +1,6 @@
 #include "plan/lower.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "plan/program_parts.h"
 #include "plan/segment_builder.h"
@@ -10,7 +9,8 @@
 namespace epl {
 namespace {
 
-void add_instructions(const LowerOptions& options, bool reduces_early, Program& program) {
+void add_instructions(const LowerOptions& options, const std::vector<int>& reduced,
+                      bool reduces_early, Program& program) {
   for (int i = 0; i < options.micro_batches; ++i) {
     Instruction load;
     load.kind = Instruction::Kind::kLoad;
@@ -19,11 +19,9 @@ void add_instructions(const LowerOptions& options, bool reduces_early, Program& 
     Instruction run;
     run.micro_batch = i;
     run.segment = i == 0 ? 0 : 1;
-    if (i + 1 == options.micro_batches && options.replicas * options.slices > 1) {
-      LastRun last{run, {}, options.most_reductions, reduces_early};
-      last.made.resize(program.gradients.size());
-      std::iota(last.made.begin(), last.made.end(), 0);
-      add_last_run(last, program);
+    const bool last = i + 1 == options.micro_batches;
+    if (last && options.replicas * options.slices > 1 && !reduced.empty()) {
+      add_last_run({run, reduced, options.most_reductions, reduces_early}, program);
     } else {
       program.instructions.push_back(run);
     }
@@ -31,9 +29,7 @@ void add_instructions(const LowerOptions& options, bool reduces_early, Program& 
   add_updates(options.apply_groups, program);
 }
 
-}  // namespace
-
-Plan lower(const Graph& graph, const LowerOptions& options) {
+Program lower_program(const Graph& graph, const LowerOptions& options) {
   Program program;
   program.devices = options.slices;
   add_leaves(graph, InputPlaces::kOne, program);
@@ -57,14 +53,35 @@ Plan lower(const Graph& graph, const LowerOptions& options) {
     }
   }
   program.arena_bytes = fixed + largest;
+  return program;
+}
 
+std::vector<int> gradients_to_reduce(const Plan& plan, size_t program) {
+  std::vector<int> indices;
+  for (size_t i = 0; i < plan.programs[program].gradients.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (!plan.is_tied(static_cast<int>(program), index)) indices.push_back(index);
+  }
+  return indices;
+}
+
+}  // namespace
+
+Plan lower(const Graph& graph, const LowerOptions& options) {
+  return lower_parts({&graph}, options);
+}
+
+Plan lower_parts(const std::vector<const Graph*>& parts, const LowerOptions& options) {
   Plan plan;
   plan.micro_batches = options.micro_batches;
   plan.replicas = options.replicas;
+  for (const Graph* graph : parts) plan.programs.push_back(lower_program(*graph, options));
+  find_tied(plan);
   // A guard may send the step back to its start.
-  plan.reduces_early = options.reduces_early && !program.has_guards;
-  add_instructions(options, plan.reduces_early, program);
-  plan.programs.push_back(std::move(program));
+  plan.reduces_early = options.reduces_early && !plan.has_guards();
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    add_instructions(options, gradients_to_reduce(plan, i), plan.reduces_early, plan.programs[i]);
+  }
   verify_plan(plan);
   return plan;
 }

@@ -26,6 +26,9 @@ struct LowerOptions {
 
 Plan lower(const Graph& graph, const LowerOptions& options);
 
+// A program for each of the devices that operators are cut over, from the graph that it runs.
+Plan lower_parts(const std::vector<const Graph*>& parts, const LowerOptions& options);
+
 // Gradients in the order of the graph, cut into at most `groups` runs of about equal bytes.
 std::vector<std::vector<int>> cut_into_groups(const std::vector<int64_t>& bytes, int groups);
 

@@ -55,7 +55,7 @@ class PipelineLowering {
       plan_.transfers.back().name = name_of(crossing.from) + " to " + name_of(crossing.to);
     }
     for (size_t stage = 0; stage < stages_.size(); ++stage) build_stage(static_cast<int>(stage));
-    find_tied();
+    find_tied(plan_);
     // A guard may send the step back to its start.
     plan_.reduces_early = options_.reduces_early && !plan_.has_guards();
     for (size_t stage = 0; stage < stages_.size(); ++stage) add_instructions(stage);
@@ -191,27 +191,6 @@ class PipelineLowering {
     }
   }
 
-  void find_tied() {
-    std::map<int, std::vector<Plan::TiedGradient>> by_leaf;
-    for (size_t stage = 0; stage < plan_.programs.size(); ++stage) {
-      const auto& gradients = plan_.programs[stage].gradients;
-      for (size_t i = 0; i < gradients.size(); ++i) {
-        by_leaf[gradients[i].leaf].push_back({static_cast<int>(stage), static_cast<int>(i)});
-      }
-    }
-    for (const auto& [leaf, gradients] : by_leaf) {
-      if (gradients.size() > 1) plan_.tied.push_back(gradients);
-    }
-  }
-
-  bool is_tied(size_t stage, int gradient) const {
-    return std::any_of(plan_.tied.begin(), plan_.tied.end(), [&](const auto& entry) {
-      return std::any_of(entry.begin(), entry.end(), [&](const Plan::TiedGradient& each) {
-        return each.program == static_cast<int>(stage) && each.gradient == gradient;
-      });
-    });
-  }
-
   void add_instructions(size_t stage) {
     Program& program = plan_.programs[stage];
     for (const auto& task : schedule_.stages[stage]) add_task(stage, task, program);
@@ -268,7 +247,7 @@ class PipelineLowering {
     for (size_t i = 0; i < program.gradients.size(); ++i) {
       const auto index = static_cast<int>(i);
       const bool made = made_in_.at({static_cast<int>(stage), index}) == task;
-      if (made && !is_tied(stage, index)) pieces.made.push_back(index);
+      if (made && !plan_.is_tied(static_cast<int>(stage), index)) pieces.made.push_back(index);
     }
     if (!reduces || !last || pieces.made.empty()) {
       program.instructions.push_back(run);

@@ -76,6 +76,9 @@ void add_leaves(const Graph& graph, InputPlaces inputs, Program& program) {
     PlanLeaf made;
     made.name = leaf.name;
     made.index = leaf.index;
+    made.cut_dim = leaf.cut_dim;
+    made.piece = leaf.piece;
+    made.whole = leaf.whole;
     if (leaf.kind == Leaf::Kind::kInput) {
       EPL_CHECK(type.layout == c10::kStrided,
                 concat("input ", leaf.index, " of the batch is not a dense tensor"), "epl::Trainer",
@@ -162,6 +165,21 @@ void add_last_run(const LastRun& last, Program& program) {
   if (run.first_call < calls || run.first_call == 0) program.instructions.push_back(run);
   if (last.reduces_early) return;
   program.instructions.insert(program.instructions.end(), waiting.begin(), waiting.end());
+}
+
+void find_tied(Plan& plan) {
+  std::map<int, std::vector<Plan::TiedGradient>> by_leaf;
+  for (size_t stage = 0; stage < plan.programs.size(); ++stage) {
+    const Program& program = plan.programs[stage];
+    for (size_t i = 0; i < program.gradients.size(); ++i) {
+      const int leaf = program.gradients[i].leaf;
+      if (program.leaves[static_cast<size_t>(leaf)].cut_dim >= 0) continue;
+      by_leaf[leaf].push_back({static_cast<int>(stage), static_cast<int>(i)});
+    }
+  }
+  for (auto& [leaf, gradients] : by_leaf) {
+    if (gradients.size() > 1) plan.tied.push_back(std::move(gradients));
+  }
 }
 
 void add_updates(int groups, Program& program) {

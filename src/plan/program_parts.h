@@ -38,6 +38,9 @@ struct LastRun {
 };
 void add_last_run(const LastRun& last, Program& program);
 
+// Finds the parameters that several programs have a gradient of: not where each has another piece.
+void find_tied(Plan& plan);
+
 // Appends the update of all gradients in at most so many groups.
 void add_updates(int groups, Program& program);
 

@@ -17,6 +17,20 @@ int Placement::devices_of_replica() const {
   return std::accumulate(stage_devices.begin(), stage_devices.end(), 0);
 }
 
+std::vector<int> Placement::stages_of(int group) const {
+  std::vector<int> found;
+  for (int stage = 0; stage < stages(); ++stage) {
+    if (this->group(stage) == group) found.push_back(stage);
+  }
+  return found;
+}
+
+int Placement::devices_of_group(int group) const {
+  int devices = 0;
+  for (int stage : stages_of(group)) devices += stage_devices[static_cast<size_t>(stage)];
+  return devices;
+}
+
 Place Placement::place(int device) const {
   Place found;
   int rest = device;
@@ -53,6 +67,15 @@ std::vector<int> Placement::devices_of(int stage, int worker, const Cluster& clu
   return found;
 }
 
+std::vector<int> Placement::devices_of_group(int group, int worker, const Cluster& cluster) const {
+  std::vector<int> found;
+  for (int device = 0; device < cluster.total_gpu_num; ++device) {
+    const bool here = worker_of(device, cluster) == worker;
+    if (here && this->group(place(device).stage) == group) found.push_back(device);
+  }
+  return found;
+}
+
 std::vector<int> Placement::workers_of(int stage, const Cluster& cluster) const {
   std::vector<int> found;
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
@@ -63,7 +86,8 @@ std::vector<int> Placement::workers_of(int stage, const Cluster& cluster) const 
 
 bool Placement::operator==(const Placement& other) const {
   return replicas == other.replicas && stage_devices == other.stage_devices &&
-         chunks_per_stage == other.chunks_per_stage && by_replica == other.by_replica;
+         stage_groups == other.stage_groups && chunks_per_stage == other.chunks_per_stage &&
+         by_replica == other.by_replica;
 }
 
 }  // namespace epl

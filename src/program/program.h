@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/layout.h"
 #include "layout/tensor_type.h"
 #include "program/schedule.h"
 
@@ -46,6 +47,10 @@ struct PlanLeaf {
   int index = 0;     // kInput: place in the batch
   std::string name;  // kTensor
   SlotId slot = kNoSlot;
+  // Where the device has one piece of it: along which dimension, and which one of how many.
+  int cut_dim = -1;
+  Piece piece = {};
+  int64_t whole = 0;  // elements along that dimension
 };
 
 struct Slot {
@@ -171,7 +176,10 @@ struct Program {
 };
 
 struct Plan {
-  std::vector<Program> programs;  // one a role: in a pipeline one a stage
+  // One a role: in a pipeline one a stage, and one a device where operators are cut over devices.
+  std::vector<Program> programs;
+  // How operators and parameters are cut, and what is not: for whoever reads the plan.
+  std::vector<std::string> remarks;
   std::vector<Transfer> transfers;
   Schedule schedule;  // of a pipeline; without stages where there is none
   // Parameters that several programs have a gradient of, each its own uses: the sum counts. Each
@@ -181,6 +189,13 @@ struct Plan {
     int gradient = 0;
   };
   std::vector<std::vector<TiedGradient>> tied;
+  bool is_tied(int program, int gradient) const {
+    return std::any_of(tied.begin(), tied.end(), [&](const auto& entry) {
+      return std::any_of(entry.begin(), entry.end(), [&](const TiedGradient& each) {
+        return each.program == program && each.gradient == gradient;
+      });
+    });
+  }
   int micro_batches = 1;
   int replicas = 1;           // model replicas in the whole cluster; each runs every program
   bool reduces_early = true;  // groups set out as the program reaches them; else after the last run

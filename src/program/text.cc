@@ -45,17 +45,24 @@ std::string print_call(const Program& program, const Call& call) {
   return text;
 }
 
+// "[4:8 of 8 in dim 0]"
+std::string print_piece(const PlanLeaf& leaf) {
+  if (leaf.cut_dim < 0) return "";
+  return concat(" [", leaf.piece.begin, ":", leaf.piece.begin + leaf.piece.length, " of ",
+                leaf.whole, " in dim ", leaf.cut_dim, "]");
+}
+
 std::string print_leaf(const Program& program, const PlanLeaf& leaf) {
   std::string text = print_slot(program, leaf.slot) + " = ";
   switch (leaf.kind) {
     case PlanLeaf::Kind::kInput:
-      return text + concat("input ", leaf.index);
+      return text + concat("input ", leaf.index, print_piece(leaf));
     case PlanLeaf::Kind::kSeed:
       return text + "seed";
     case PlanLeaf::Kind::kTensor:
       break;
   }
-  return text + quoted(leaf.name);
+  return text + quoted(leaf.name) + print_piece(leaf);
 }
 
 // Slots that no call makes and that are no leaves: other views of a buffer or of a leaf.
@@ -213,6 +220,7 @@ std::string print_plan(const Plan& plan) {
       << (plan.programs.size() == 1 ? " program, " : " programs, ") << plan.micro_batches
       << " micro batches" << print_devices(plan) << ", arena " << human_bytes(largest_arena(plan))
       << "\n";
+  for (const auto& remark : plan.remarks) out << "note      " << remark << "\n";
   if (!plan.schedule.stages.empty()) out << print_schedule(plan.schedule);
   for (size_t i = 0; i < plan.transfers.size(); ++i) {
     out << "transfer " << i << "  " << print_transfer(plan, plan.transfers[i]) << "\n";

@@ -28,6 +28,14 @@ void* address_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == c10::kStrided ? tensor.data_ptr() : nullptr;
 }
 
+// Where the user's whole tensor began in its storage when the step was recorded.
+int64_t recorded_offset(const Program& program, int index) {
+  const PlanLeaf& leaf = program.leaves[static_cast<size_t>(index)];
+  const TensorType& type = program.slots[static_cast<size_t>(leaf.slot)].type;
+  if (leaf.cut_dim < 0) return type.offset;
+  return type.offset - leaf.piece.begin * type.strides[static_cast<size_t>(leaf.cut_dim)];
+}
+
 c10::TypePtr element_type(const c10::TypePtr& type) {
   c10::TypePtr inner = type;
   if (auto optional = inner->cast<c10::OptionalType>()) inner = optional->getElementType();
@@ -129,8 +137,7 @@ void Executor::bind_leaves() {
     // Recorded places are relative to where the leaf lay then; it may lie elsewhere in a new
     // storage.
     TensorType type = slot.type;
-    const SlotId whole = program_.leaves[static_cast<size_t>(slot.index)].slot;
-    type.offset += leaf.storage_offset() - program_.slots[static_cast<size_t>(whole)].type.offset;
+    type.offset += leaf.storage_offset() - recorded_offset(program_, slot.index);
     tensors_[i] = tensor_at(leaf.storage(), type);
   }
 }
@@ -210,13 +217,17 @@ Executor::BoundCall Executor::bind_call(const Call& call) {
   return bound;
 }
 
-void Executor::load(const std::vector<at::Tensor>& batch, const std::vector<SlotId>& slots) {
+void Executor::load(const std::vector<at::Tensor>& batch, const std::vector<SlotId>& slots,
+                    GivenRows rows) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (size_t i = 0; i < program_.leaves.size(); ++i) {
     const PlanLeaf& leaf = program_.leaves[i];
     const SlotId slot = slots.empty() ? leaf.slot : slots[i];
     if (leaf.kind != PlanLeaf::Kind::kInput || slot == kNoSlot) continue;
-    tensors_[static_cast<size_t>(slot)].copy_(batch.at(static_cast<size_t>(leaf.index)));
+    const at::Tensor& given = batch.at(static_cast<size_t>(leaf.index));
+    const at::Tensor& place = tensors_[static_cast<size_t>(slot)];
+    const int64_t before = leaf.whole == 0 ? 0 : leaf.piece.begin - rows.begin * leaf.whole / rows.of;
+    place.copy_(leaf.cut_dim < 0 ? given : given.narrow(0, before, leaf.piece.length));
   }
 }
 

@@ -61,8 +61,15 @@ class Executor {
   bool rebind_if_moved();
 
   // Inputs of one micro batch, into the slots of their leaves or into `slots` where there are any
-  // (see Instruction::slots).
-  void load(const std::vector<at::Tensor>& batch, const std::vector<SlotId>& slots = {});
+  // (see Instruction::slots). A device that has one piece of an input takes it out of the batch,
+  // which begins `rows.begin` of `rows.of` parts behind the first row of the micro batch where
+  // other workers have the rows before.
+  struct GivenRows {
+    int64_t begin = 0;
+    int64_t of = 1;
+  };
+  void load(const std::vector<at::Tensor>& batch, const std::vector<SlotId>& slots, GivenRows rows);
+  void load(const std::vector<at::Tensor>& batch) { load(batch, {}, {}); }
   // The gradient of the loss; stays until it is set anew.
   void set_seed(double seed);
   // The calls [first, end) of a segment; the whole of it where they are left out.

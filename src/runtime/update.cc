@@ -59,13 +59,21 @@ void step_of_libtorch(Optimizer& optimizer, const std::vector<ParameterGradient>
   optimizer.step();
 }
 
+at::Tensor sum_of(at::Tensor sum, const std::vector<at::Tensor>& addends) {
+  for (const at::Tensor& addend : addends)
+    sum = sum.layout() == at::kStrided ? sum.add_(addend) : sum + addend;
+  return sum;
+}
+
 // The gradient with all that other devices have for it.
 at::Tensor summed(const ParameterGradient& gradient) {
   at::NoGradGuard no_grad;
-  at::Tensor sum = gradient.gradient;
-  for (const at::Tensor& addend : gradient.addends)
-    sum = sum.layout() == at::kStrided ? sum.add_(addend) : sum + addend;
-  return sum;
+  if (gradient.pieces.empty()) return sum_of(gradient.gradient, gradient.addends);
+  at::Tensor whole = at::zeros_like(gradient.parameter.detach());
+  for (const auto& piece : gradient.pieces)
+    whole.narrow(piece.dim, piece.begin, piece.gradient.size(piece.dim))
+        .copy_(sum_of(piece.gradient, piece.addends));
+  return whole;
 }
 
 // --- where a parameter stands in the optimizer -----------------------------------------------
@@ -396,7 +404,7 @@ class FusedUpdate final : public Update {
     others_.clear();
     total_ = 0;
     for (const auto& gradient : gradients)
-      if (!add_job(gradient)) others_.push_back({gradient.parameter, summed(gradient)});
+      if (!add_job(gradient)) others_.push_back({gradient.parameter, summed(gradient), {}, {}});
     return total_;
   }
 
@@ -432,14 +440,11 @@ class FusedUpdate final : public Update {
 
   // Adds the job of one parameter; false where LibTorch has to do it.
   bool add_job(const ParameterGradient& one) {
-    const auto& [parameter, gradient, addends] = one;
+    const at::Tensor& parameter = one.parameter;
     const ParameterIndex::Place& place = index_.find(parameter);
     const at::ScalarType type = parameter.scalar_type();
     if (type != at::kFloat && type != at::kDouble) return false;
-    if (place.repeated || !is_plain(parameter) || !parameter.is_non_overlapping_and_dense() ||
-        !is_plain(gradient) || gradient.dtype() != parameter.dtype() ||
-        gradient.sizes() != parameter.sizes())
-      return false;
+    if (place.repeated || !is_plain(parameter) || !has_plain_gradient(one)) return false;
 
     const auto& options =
         static_cast<const Options&>(optimizer_.param_groups()[place.group].options());
@@ -448,15 +453,51 @@ class FusedUpdate final : public Update {
     step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
     step.rounding = rounding_;
     step.parameter = parameter.data_ptr();
-    step.gradient = lying_like(parameter, gradient).data_ptr();
     if (Rule<OptimizerType>::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
+    for (const auto& piece : one.pieces) add_piece(step, parameter, piece);
+    if (!one.pieces.empty()) return true;
+    step.gradient = lying_like(parameter, one.gradient).data_ptr();
     jobs_.push_back({step, total_, total_ + parameter.numel(), {}});
     total_ = jobs_.back().end;
-    if (addends.empty()) return true;
+    if (one.addends.empty()) return true;
     jobs_.back().sources.push_back(step.gradient);
-    for (const at::Tensor& addend : addends)
+    for (const at::Tensor& addend : one.addends)
       jobs_.back().sources.push_back(lying_like(parameter, addend).data_ptr());
     return true;
+  }
+
+  static bool has_plain_gradient(const ParameterGradient& one) {
+    const auto plain = [&](const at::Tensor& gradient) {
+      return is_plain(gradient) && gradient.dtype() == one.parameter.dtype();
+    };
+    if (one.pieces.empty())
+      return one.parameter.is_non_overlapping_and_dense() && plain(one.gradient) &&
+             one.gradient.sizes() == one.parameter.sizes();
+    return one.parameter.is_contiguous() &&
+           std::all_of(one.pieces.begin(), one.pieces.end(), [&](const GradientPiece& piece) {
+             return plain(piece.gradient);
+           });
+  }
+
+  // A piece is a run of elements for each index of the dimensions before the one that is cut.
+  void add_piece(const Step& whole, const at::Tensor& parameter, const GradientPiece& piece) {
+    const auto sizes = parameter.sizes();
+    const auto dim = static_cast<size_t>(piece.dim);
+    const int64_t inner = c10::multiply_integers(sizes.slice(dim + 1));
+    const int64_t rows = c10::multiply_integers(sizes.slice(0, dim));
+    const int64_t length = piece.gradient.size(piece.dim) * inner;
+    if (length == 0) return;
+    std::vector<void*> sources{contiguous_data(piece.gradient)};
+    for (const at::Tensor& addend : piece.addends) sources.push_back(contiguous_data(addend));
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * sizes[dim] * inner + piece.begin * inner;
+      const void* const gradient = advanced(sources[0], whole.type, row * length);
+      jobs_.push_back({moved(whole, at, gradient), total_, total_ + length, {}});
+      total_ += length;
+      if (sources.size() == 1) continue;
+      for (void* source : sources)
+        jobs_.back().sources.push_back(advanced(source, whole.type, row * length));
+    }
   }
 
   static void run_job(const Job& job, int64_t begin, int64_t end) {
@@ -470,6 +511,12 @@ class FusedUpdate final : public Update {
                 sum.data());
       update_range(moved(job.step, at, sum.data()), 0, until - at);
     }
+  }
+
+  void* contiguous_data(const at::Tensor& gradient) {
+    if (gradient.is_contiguous()) return gradient.data_ptr();
+    rearranged_.push_back(gradient.contiguous());
+    return rearranged_.back().data_ptr();
   }
 
   const at::Tensor& lying_like(const at::Tensor& parameter, const at::Tensor& gradient) {
@@ -497,7 +544,7 @@ class LibTorchUpdate final : public Update {
     gradients_.clear();
     for (const auto& gradient : gradients) {
       index_.find(gradient.parameter);
-      gradients_.push_back({gradient.parameter, summed(gradient)});
+      gradients_.push_back({gradient.parameter, summed(gradient), {}, {}});
     }
     return 0;
   }

@@ -27,10 +27,22 @@ namespace epl {
 // worker have computed for it lies in `addends`: the gradient is the sum, in this order. A fused
 // update reads them as it goes; only where LibTorch's own step is needed are they first added into
 // `gradient`.
+//
+// Where the parameter is cut over devices, each has the gradient of its piece: then `gradient` is
+// undefined, and what no piece covers (it belongs to other workers) is not updated, at least not
+// meaningfully.
+struct GradientPiece {
+  int dim = 0;
+  int64_t begin = 0;
+  at::Tensor gradient;
+  std::vector<at::Tensor> addends = {};
+};
+
 struct ParameterGradient {
   at::Tensor parameter;
   at::Tensor gradient;
   std::vector<at::Tensor> addends = {};
+  std::vector<GradientPiece> pieces = {};
 };
 
 class Update {

@@ -1,0 +1,111 @@
+#include "driver/split_step.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "capture/made_under_split.h"
+#include "passes/assign_chunks.h"
+#include "passes/dead_code.h"
+#include "passes/purify.h"
+#include "plan/crossings.h"
+#include "sharding/sharding.h"
+
+namespace epl {
+namespace {
+
+bool is_split(const Strategy& strategy) { return strategy.kind == Strategy::Kind::kSplit; }
+
+PassList passes_before_cutting(const Graph& graph) {
+  PassList passes;
+  passes.push_back(std::make_unique<Purify>());
+  // Gives nodes in no scope their place.
+  if (graph.taskgraphs.size() > 1) passes.push_back(std::make_unique<AssignChunks>());
+  passes.push_back(std::make_unique<DeadCode>());
+  return passes;
+}
+
+std::vector<bool> sliced_nodes(const Graph& graph) {
+  const auto& taskgraphs = graph.taskgraphs;
+  std::vector<bool> sliced;
+  for (const auto& node : graph.nodes) {
+    const size_t taskgraph =
+        taskgraphs.size() > 1 ? static_cast<size_t>(node.chunk) % taskgraphs.size() : 0;
+    sliced.push_back(taskgraphs.empty() || !is_split(taskgraphs[taskgraph]));
+  }
+  return sliced;
+}
+
+// Which dimension has `parts` times the rows in the larger recording.
+std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
+  EPL_ASSERT(whole.nodes.size() == slice.nodes.size() && whole.value_count() == slice.value_count(),
+             "a step has the same operators for any number of rows");
+  std::vector<int> dims(static_cast<size_t>(whole.value_count()), -1);
+  for (ValueId id = 0; id < whole.value_count(); ++id) {
+    const auto& large = whole.value(id).type.sizes;
+    const auto& small = slice.value(id).type.sizes;
+    for (size_t dim = 0; dim < large.size() && dim < small.size(); ++dim) {
+      if (large[dim] != small[dim]) dims[static_cast<size_t>(id)] = static_cast<int>(dim);
+    }
+  }
+  return dims;
+}
+
+// A gradient that every part has is taken from the first one.
+void drop_repeated_gradients(const Sharding& sharding, Graph& local) {
+  std::vector<Gradient> kept;
+  for (size_t i = 0; i < local.gradients.size(); ++i) {
+    if (!sharding.gradients[i].is_whole()) kept.push_back(local.gradients[i]);
+  }
+  local.gradients = std::move(kept);
+}
+
+}  // namespace
+
+std::vector<bool> parameters_made_cut(const Graph& graph) {
+  std::vector<bool> cut;
+  for (const auto& leaf : graph.leaves) {
+    const bool parameter = leaf.kind == Leaf::Kind::kParameter;
+    cut.push_back(parameter && made_under_split(leaf.tensor).has_value());
+  }
+  return cut;
+}
+
+bool has_slices(const Graph& graph) {
+  const auto& taskgraphs = graph.taskgraphs;
+  return taskgraphs.empty() || !std::all_of(taskgraphs.begin(), taskgraphs.end(), is_split);
+}
+
+CompiledStep compile_split(SplitRecording recording, const Config& config,
+                           const CompileOptions& options) {
+  CompiledStep compiled;
+  compiled.graph = std::move(recording.whole);
+  run_passes(compiled.graph, passes_before_cutting(compiled.graph));
+  ShardingRequest request{compiled.graph, options.placement.parts(0)};
+  request.asked_by = options.placement.asked_by;
+  request.inputs_are_cut = recording.inputs_are_cut;
+  if (recording.slice) {
+    run_passes(*recording.slice, passes_before_cutting(*recording.slice));
+    request.slice = &*recording.slice;
+    request.sliced = sliced_nodes(compiled.graph);
+    request.batch_dims = batch_dims(compiled.graph, *recording.slice);
+    request.rows_in_order = rows_in_order(*recording.slice, request.batch_dims);
+    request.made_cut = parameters_made_cut(compiled.graph);
+  }
+  const Sharding sharding = choose_layouts(request);
+  std::vector<const Graph*> parts;
+  for (int part = 0; part < request.parts; ++part) {
+    Graph local = local_graph(request, sharding, part);
+    run_passes(local, local_passes(config));
+    if (part > 0) drop_repeated_gradients(sharding, local);
+    compiled.parts.push_back(std::move(local));
+  }
+  for (const auto& part : compiled.parts) parts.push_back(&part);
+  compiled.loss_of_slices = sharding.loss_of_slices;
+  compiled.metrics_of_slices = sharding.metrics_of_slices;
+  LowerOptions lowering = lower_options(config, options);
+  compiled.plan = lower_parts(parts, lowering);
+  compiled.plan.remarks = sharding.remarks;
+  return compiled;
+}
+
+}  // namespace epl

@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "sharding/search.h"
+#include "sharding/sharding.h"
+
+namespace epl {
+namespace {
+
+bool is_sliced(const ShardingRequest& request, size_t node) {
+  return !request.sliced.empty() && request.sliced[node];
+}
+
+Sharding sharding_of(const ShardingRequest& request, const Units& units,
+                     const Decision& decision) {
+  const Graph& graph = request.graph;
+  Sharding result;
+  result.parts = request.parts;
+  result.values = decision.values;
+  result.nodes.resize(graph.nodes.size());
+  result.gradients.resize(graph.gradients.size());
+  result.metrics_of_slices.resize(graph.metrics.size(), false);
+  for (size_t i = 0; i < units.units.size(); ++i) {
+    const Unit& unit = units.units[i];
+    const UnitOption& option = unit.options[decision.options[i]];
+    switch (unit.kind) {
+      case Unit::Kind::kNode:
+        result.nodes[unit.index] = {unit.cuts[option.cut], option.slice};
+        break;
+      case Unit::Kind::kGradient:
+        result.gradients[unit.index] = option.inputs[0];
+        break;
+      case Unit::Kind::kLoss:
+        result.loss_of_slices = option.slice;
+        break;
+      case Unit::Kind::kMetric:
+        result.metrics_of_slices[unit.index] = option.slice;
+        break;
+    }
+  }
+  return result;
+}
+
+// How the parameters lie: the first thing that anybody wants to know.
+void describe_parameters(const ShardingRequest& request, Sharding& sharding) {
+  for (const auto& leaf : request.graph.leaves) {
+    if (leaf.kind != Leaf::Kind::kParameter) continue;
+    const TensorType& type = request.graph.value(leaf.value).type;
+    const Layout layout = sharding.values[static_cast<size_t>(leaf.value)];
+    std::string text = concat("`", leaf.name, "` ", print_type(type), " ");
+    if (layout.is_cut()) {
+      text += concat("is cut in dim ", layout.dim, ": ",
+                     join(pieces_of(type.sizes[static_cast<size_t>(layout.dim)], request.parts),
+                          ", "));
+    } else {
+      text += "is whole on every device";
+      const int64_t largest =
+          type.sizes.empty() ? 1 : *std::max_element(type.sizes.begin(), type.sizes.end());
+      if (largest < request.parts) {
+        text += concat(": no dimension has ", request.parts, " elements to be cut");
+      }
+    }
+    sharding.remarks.push_back(std::move(text));
+  }
+}
+
+// Operators that every device does as a whole, for want of a rule.
+void describe_unknown(const ShardingRequest& request, Sharding& sharding) {
+  std::map<std::string, int> unknown;
+  for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
+    const Node& node = request.graph.nodes[i];
+    if (!is_sliced(request, i) && find_rule(node.op) == nullptr) ++unknown[op_name(node)];
+  }
+  for (const auto& [name, count] : unknown) {
+    sharding.remarks.push_back(concat(name, count > 1 ? concat(" (", count, " times)") : "",
+                                      " has no rule: every device does all of it"));
+  }
+  for (const auto& node : request.graph.nodes) {
+    if (!node.expects) continue;
+    sharding.remarks.push_back(
+        concat(op_name(node), " reads a value back into C++: it is made whole on every device"));
+  }
+}
+
+void describe_nothing_cut(const ShardingRequest& request, Sharding& sharding) {
+  bool free = false;
+  bool any = false;
+  for (size_t i = 0; i < sharding.nodes.size(); ++i) {
+    free |= !is_sliced(request, i);
+    any |= !sharding.nodes[i].slice && sharding.nodes[i].cut.letter != 0;
+  }
+  if (!free || any) return;
+  sharding.remarks.push_back(concat("nothing can be cut over ", request.parts,
+                                    " devices: every device does all of it (", request.asked_by,
+                                    ")"));
+}
+
+// The search ends at a unit that no view has a legal option for.
+[[noreturn]] void throw_impossible(const ShardingRequest& request, const Units& units, size_t at) {
+  const Unit& unit = units.units[std::min(at, units.units.size() - 1)];
+  const std::string what = unit.kind == Unit::Kind::kNode
+                               ? op_name(request.graph.nodes[unit.index])
+                               : std::string("a result of the step");
+  throw Error(concat("the parts under replicate and under split do not fit together: ", what,
+                     " reads what is only known for the rows of each device"),
+              request.asked_by,
+              "losses and metrics under one strategy, and rows in dim 0 of what goes between them");
+}
+
+void check_made_cut(const ShardingRequest& request) {
+  for (size_t i = 0; i < request.made_cut.size(); ++i) {
+    if (!request.made_cut[i]) continue;
+    const Leaf& leaf = request.graph.leaves[i];
+    const TensorType& type = request.graph.value(leaf.value).type;
+    const int64_t size = type.sizes.empty() ? 0 : type.sizes[0];
+    EPL_CHECK(size >= request.parts,
+              concat("cannot cut dim 0 of `", leaf.name, "` ", print_type(type), " over ",
+                     request.parts, " devices"),
+              request.asked_by,
+              concat("at least ", request.parts, " rows, or make it outside of the scope"));
+  }
+}
+
+}  // namespace
+
+Sharding choose_layouts(const ShardingRequest& request) {
+  check_made_cut(request);
+  const Units units = make_units(request);
+  const Decision decision = search_layouts(request, units);
+  if (decision.seconds >= kImpossible) throw_impossible(request, units, decision.options.size());
+  Sharding sharding = sharding_of(request, units, decision);
+  describe_parameters(request, sharding);
+  describe_unknown(request, sharding);
+  describe_nothing_cut(request, sharding);
+  if (!decision.complete) {
+    sharding.remarks.push_back(
+        concat("more than ", kMostViews, " ways were open at once: a cheaper one may exist"));
+  }
+  return sharding;
+}
+
+}  // namespace epl

@@ -1,0 +1,75 @@
+#include "sharding/reshard.h"
+
+#include <limits>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+double moved_seconds(const TensorType& whole, double share, const Wires& wires) {
+  const auto bytes = static_cast<double>(whole.numel() * whole.item_bytes());
+  return wires.seconds_per_call + share * bytes / wires.bytes_per_second;
+}
+
+Argument pieces_argument(const TensorType& whole, int dim, int parts) {
+  return constant_argument(
+      c10::List<int64_t>(pieces_of(whole.sizes[static_cast<size_t>(dim)], parts)));
+}
+
+ValueId emit_slice(Emitter& emitter, ValueId local, const TensorType& whole, int dim, int parts,
+                   int part) {
+  const Piece piece = piece_of(whole.sizes[static_cast<size_t>(dim)], parts, part);
+  return emitter.call("aten::slice.Tensor",
+                      {value_argument(local), constant_argument(int64_t{dim}),
+                       constant_argument(piece.begin),
+                       constant_argument(piece.begin + piece.length),
+                       constant_argument(int64_t{1})});
+}
+
+}  // namespace
+
+double reshard_seconds(const TensorType& whole, Layout from, Layout to, int parts,
+                       const Wires& wires) {
+  if (from == to) return 0;
+  const double others = (parts - 1.0) / parts;
+  if (from.is_whole()) {
+    // A view is free; so little is counted that a value rather stays what it is.
+    if (to.is_cut()) return 1e-9;
+    return 1e-6 + static_cast<double>(whole.numel() * whole.item_bytes()) / 20e9;
+  }
+  if (to.is_partial()) return kImpossible;
+  if (from.is_partial()) {
+    return moved_seconds(whole, (to.is_whole() ? 2 : 1) * others, wires);
+  }
+  return moved_seconds(whole, to.is_whole() ? others : others / parts, wires);
+}
+
+ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, Layout from,
+                     Layout to, int parts, int part) {
+  if (from == to) return local;
+  const auto dim_argument = [](int dim) { return constant_argument(int64_t{dim}); };
+  if (from.is_whole()) {
+    if (to.is_cut()) return emit_slice(to_graph, local, whole, to.dim, parts, part);
+    return part == 0 ? local : to_graph.call("aten::zeros_like", {value_argument(local)});
+  }
+  EPL_ASSERT(!to.is_partial(), "a cut value does not become a partial sum");
+  if (from.is_partial()) {
+    if (to.is_whole()) {
+      return to_graph.call("epl::all_reduce",
+                           {value_argument(local), constant_argument(std::string("sum"))});
+    }
+    return to_graph.call("epl::reduce_scatter", {value_argument(local), dim_argument(to.dim),
+                                                 pieces_argument(whole, to.dim, parts)});
+  }
+  if (to.is_whole()) {
+    return to_graph.call("epl::all_gather", {value_argument(local), dim_argument(from.dim),
+                                             pieces_argument(whole, from.dim, parts)});
+  }
+  return to_graph.call("epl::all_to_all", {value_argument(local), dim_argument(from.dim),
+                                           dim_argument(to.dim),
+                                           pieces_argument(whole, from.dim, parts),
+                                           pieces_argument(whole, to.dim, parts)});
+}
+
+}  // namespace epl

@@ -1,0 +1,26 @@
+// The search for the cheapest layouts.
+//
+// Units are decided one after another. What the rest of them can see of the decisions made so far
+// is how the values lie that are still to be read or made: of all ways to the same view the
+// cheapest one is kept. So the result is the best there is, unless more views than kMostViews are
+// open at once (then the dearest are dropped). A view is dropped, too, where another one is so much
+// cheaper that all values could be brought from its layouts into these for the difference.
+#pragma once
+
+#include "sharding/units.h"
+
+namespace epl {
+
+struct Decision {
+  std::vector<size_t> options;  // by unit
+  std::vector<Layout> values;   // by ValueId
+  double seconds = 0;
+  bool complete = true;  // no view had to be dropped for want of room
+};
+
+constexpr size_t kMostViews = 1500;
+
+// Impossible where no assignment is legal: seconds >= kImpossible then.
+Decision search_layouts(const ShardingRequest& request, const Units& units);
+
+}  // namespace epl

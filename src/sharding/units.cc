@@ -1,0 +1,286 @@
+#include "sharding/units.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "base/check.h"
+#include "cost/node_cost.h"
+#include "ops/facts.h"
+#include "sharding/follow.h"
+
+namespace epl {
+namespace {
+
+// A parameter of two or more dimensions lies cut under split() wherever a rule lets it, however
+// small the gain: that is what was asked for.
+constexpr double kUncutMatrix = 1.0;
+
+// A parameter, its gradient and two moments, kept whole, count as so many bytes that move.
+constexpr double kCopiesOfAParameter = 4;
+
+class UnitMaker {
+ public:
+  explicit UnitMaker(const ShardingRequest& request)
+      : request_(request),
+        graph_(request.graph),
+        follows_(nodes_that_follow(request)),
+        values_(static_cast<size_t>(request.graph.value_count())) {}
+
+  Units make() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) add_node(i);
+    find_leaf_layouts();
+    Units result;
+    for (size_t i : search_order()) {
+      result.units.push_back(std::move(nodes_[i]));
+      add_demands(i, result.units);
+    }
+    add_demands(graph_.nodes.size(), result.units);
+    result.values = std::move(values_);
+    return result;
+  }
+
+ private:
+  bool sliced(size_t node) const { return !request_.sliced.empty() && request_.sliced[node]; }
+  const TensorType& type(ValueId id) const { return graph_.value(id).type; }
+
+  void add_node(size_t index) {
+    const Node& node = graph_.nodes[index];
+    Unit unit;
+    unit.index = index;
+    for_each_input(node, [&](ValueId id) { unit.inputs.push_back(id); });
+    for_each_output(node, [&](ValueId id) { unit.outputs.push_back(id); });
+    const double seconds = estimated_seconds(graph_, node);
+    if (sliced(index)) add_slice_option(node, seconds, unit);
+    if (!sliced(index)) {
+      add_option({0, std::vector<Layout>(unit.inputs.size()),
+                  std::vector<Layout>(unit.outputs.size())},
+                 seconds, unit);
+    }
+    if (!sliced(index) || follows_[index]) {
+      for (Cut& cut : cuts_of(graph_, node, request_.parts)) {
+        const bool divides = cut.letter != 0;
+        const double helped = divides ? communication_inside(node, cut) : 0;
+        add_option(std::move(cut), helped + (divides ? seconds / request_.parts : seconds), unit);
+      }
+    }
+    for (const auto& option : unit.options) note_made(unit, option);
+    nodes_.push_back(std::move(unit));
+  }
+
+  void add_option(Cut cut, double seconds, Unit& unit) {
+    UnitOption option;
+    option.inputs = cut.inputs;
+    option.outputs = cut.outputs;
+    option.seconds = seconds;
+    option.cut = unit.cuts.size();
+    unit.cuts.push_back(std::move(cut));
+    unit.options.push_back(std::move(option));
+  }
+
+  // Operators that talk while they run (softmax over cut classes) move one number a row, twice.
+  double communication_inside(const Node& node, const Cut& cut) const {
+    const auto pattern = pattern_of(graph_, node);
+    if (!pattern || pattern->expanded.find(cut.letter) == std::string::npos) return 0;
+    return 2 * Wires().seconds_per_call;
+  }
+
+  Layout layout_on_slices(ValueId id) const {
+    const int dim = request_.batch_dims[static_cast<size_t>(id)];
+    return dim < 0 ? Layout::whole() : Layout::cut(dim);
+  }
+
+  // What has no batch dimension and comes from the rows is a sum over those of the slice.
+  void add_slice_option(const Node& node, double seconds, Unit& unit) {
+    Cut cut;
+    bool from_rows = false;
+    for (ValueId id : unit.inputs) {
+      const bool sum = of_rows_.count(id) != 0;
+      cut.inputs.push_back(sum ? Layout::partial() : layout_on_slices(id));
+      from_rows |= !cut.inputs.back().is_whole();
+    }
+    for (ValueId id : unit.outputs) {
+      Layout layout = layout_on_slices(id);
+      if (layout.is_whole() && from_rows) {
+        layout = Layout::partial();
+        of_rows_.insert(id);
+        if (node.phase == Phase::kForward) values_[static_cast<size_t>(id)].stays = true;
+      }
+      // Rows that are mixed with another dimension cannot be put end to end.
+      const bool in_order =
+          request_.rows_in_order.empty() || request_.rows_in_order[static_cast<size_t>(id)];
+      if (layout.is_cut() && !in_order) values_[static_cast<size_t>(id)].stays = true;
+      cut.outputs.push_back(layout);
+    }
+    add_option(std::move(cut), seconds / request_.parts, unit);
+    unit.options.back().slice = true;
+  }
+
+  void note_made(const Unit& unit, const UnitOption& option) {
+    for (size_t i = 0; i < unit.outputs.size(); ++i) {
+      ValueFacts& facts = values_[static_cast<size_t>(unit.outputs[i])];
+      if (std::find(facts.made.begin(), facts.made.end(), option.outputs[i]) != facts.made.end()) {
+        continue;
+      }
+      facts.made.push_back(option.outputs[i]);
+      facts.price.push_back(0);
+    }
+  }
+
+  std::vector<Layout> cuts_of_type(const TensorType& type) const {
+    std::vector<Layout> layouts;
+    for (size_t dim = 0; dim < type.sizes.size(); ++dim) {
+      if (type.sizes[dim] >= request_.parts) {
+        layouts.push_back(Layout::cut(static_cast<int>(dim)));
+      }
+    }
+    return layouts;
+  }
+
+  std::set<ValueId> written_leaves() const {
+    std::set<ValueId> storages;
+    for (const auto& node : graph_.nodes) {
+      for (size_t i : written_arguments(node)) {
+        for (ValueId id : node.arguments[i].values) {
+          if (id != kNoValue) storages.insert(graph_.value(id).storage);
+        }
+      }
+    }
+    return storages;
+  }
+
+  void find_leaf_layouts() {
+    const std::set<ValueId> written = written_leaves();
+    for (size_t i = 0; i < graph_.leaves.size(); ++i) {
+      const Leaf& leaf = graph_.leaves[i];
+      ValueFacts& facts = values_[static_cast<size_t>(leaf.value)];
+      const bool is_written = written.count(graph_.value(leaf.value).storage) != 0;
+      const bool made_cut = !request_.made_cut.empty() && request_.made_cut[i];
+      if (leaf.kind == Leaf::Kind::kParameter || is_written) {
+        facts.stays = true;
+        if (!made_cut) facts.made = {Layout::whole()};
+        for (Layout cut : cuts_of_type(type(leaf.value))) {
+          if (!made_cut || cut.dim == 0) facts.made.push_back(cut);
+        }
+      } else if (leaf.kind == Leaf::Kind::kInput) {
+        facts.made = input_layouts(leaf);
+      } else {
+        facts.made = {Layout::whole()};
+      }
+      facts.price.assign(facts.made.size(), 0);
+      const bool priced = leaf.kind == Leaf::Kind::kParameter && facts.made.size() > 1;
+      if (priced) facts.price[0] = price_of_whole(type(leaf.value));
+    }
+  }
+
+  std::vector<Layout> input_layouts(const Leaf& leaf) const {
+    const TensorType& input = type(leaf.value);
+    if (input.sizes.empty()) return {Layout::whole()};
+    if (request_.inputs_are_cut) return {Layout::cut(0)};
+    if (input.sizes[0] < request_.parts) return {Layout::whole()};
+    return {Layout::whole(), Layout::cut(0)};
+  }
+
+  double price_of_whole(const TensorType& type) const {
+    const auto bytes = static_cast<double>(type.numel() * type.item_bytes());
+    const double memory = kCopiesOfAParameter * bytes * (request_.parts - 1) / request_.parts /
+                          Wires().bytes_per_second;
+    return type.sizes.size() >= 2 ? kUncutMatrix + memory : memory;
+  }
+
+  // By the call of the forward that a node belongs to.
+  std::vector<size_t> search_order() const {
+    std::map<ValueId, int> call_of_value;
+    std::vector<int> calls;
+    for (const auto& node : graph_.nodes) {
+      int call = node.origin.call;
+      if (call < 0) {
+        for_each_input(node, [&](ValueId id) {
+          const auto made = call_of_value.find(id);
+          if (made != call_of_value.end()) call = std::max(call, made->second);
+        });
+      }
+      for_each_output(node, [&](ValueId id) { call_of_value[id] = call; });
+      calls.push_back(call);
+    }
+    std::vector<size_t> order(graph_.nodes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::tie(calls[a], graph_.nodes[a].phase) < std::tie(calls[b], graph_.nodes[b].phase);
+    });
+    return order;
+  }
+
+  // Those for what the node makes; after the last node, those for leaves.
+  void add_demands(size_t node, std::vector<Unit>& units) const {
+    std::set<ValueId> here;
+    if (node < graph_.nodes.size()) {
+      for_each_output(graph_.nodes[node], [&](ValueId id) { here.insert(id); });
+    } else {
+      for (const auto& leaf : graph_.leaves) here.insert(leaf.value);
+    }
+    for (size_t i = 0; i < graph_.gradients.size(); ++i) {
+      if (here.count(graph_.gradients[i].value) != 0) units.push_back(gradient_demand(i));
+    }
+    if (here.count(graph_.loss) != 0) units.push_back(whole_demand(Unit::Kind::kLoss, 0, graph_.loss));
+    for (size_t i = 0; i < graph_.metrics.size(); ++i) {
+      const ValueId id = graph_.metrics[i].value;
+      if (here.count(id) != 0) units.push_back(whole_demand(Unit::Kind::kMetric, i, id));
+    }
+  }
+
+  Unit gradient_demand(size_t index) const {
+    const Gradient& gradient = graph_.gradients[index];
+    const ValueId parameter = graph_.leaves[static_cast<size_t>(gradient.parameter)].value;
+    Unit unit;
+    unit.kind = Unit::Kind::kGradient;
+    unit.index = index;
+    unit.inputs = {gradient.value, parameter};
+    for (Layout layout : values_[static_cast<size_t>(parameter)].made) {
+      unit.options.push_back({{layout, layout}, {}, 0, false, 0});
+    }
+    // The update sums what devices have of it.
+    const double summed = reshard_seconds(type(gradient.value), Layout::partial(), Layout::whole(),
+                                          request_.parts) -
+                          Wires().seconds_per_call;
+    unit.options.push_back({{Layout::partial(), Layout::whole()}, {}, summed, false, 0});
+    return unit;
+  }
+
+  // What slices have is made whole by whoever reads it.
+  Unit whole_demand(Unit::Kind kind, size_t index, ValueId id) const {
+    Unit unit;
+    unit.kind = kind;
+    unit.index = index;
+    unit.inputs = {id};
+    unit.options.push_back({{Layout::whole()}, {}, 0, false, 0});
+    const auto maker = std::find_if(nodes_.begin(), nodes_.end(), [&](const Unit& node) {
+      return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end();
+    });
+    if (maker != nodes_.end() && sliced(maker->index)) {
+      unit.options = {{{maker->options[0].outputs[static_cast<size_t>(
+                           std::find(maker->outputs.begin(), maker->outputs.end(), id) -
+                           maker->outputs.begin())]},
+                       {},
+                       0,
+                       true,
+                       0}};
+    }
+    return unit;
+  }
+
+  const ShardingRequest& request_;
+  const Graph& graph_;
+  const std::vector<bool> follows_;
+  std::vector<ValueFacts> values_;
+  std::vector<Unit> nodes_;
+  std::set<ValueId> of_rows_;  // sums over the rows of a slice
+};
+
+}  // namespace
+
+Units make_units(const ShardingRequest& request) { return UnitMaker(request).make(); }
+
+}  // namespace epl

@@ -1,0 +1,49 @@
+// Units: what the search decides about, one after another. A node of the graph, or a demand that
+// stands at its end: the loss is whole, a gradient lies as its parameter does.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sharding/reshard.h"
+#include "sharding/sharding.h"
+
+namespace epl {
+
+struct UnitOption {
+  std::vector<Layout> inputs;   // as Unit::inputs
+  std::vector<Layout> outputs;  // as Unit::outputs
+  double seconds = 0;
+  bool slice = false;
+  size_t cut = 0;  // index into Unit::cuts
+};
+
+struct Unit {
+  enum class Kind : uint8_t { kNode, kGradient, kLoss, kMetric };
+
+  Kind kind = Kind::kNode;
+  size_t index = 0;             // of the node, gradient or metric
+  std::vector<ValueId> inputs;  // a value that is read twice stands twice
+  std::vector<ValueId> outputs;
+  std::vector<Cut> cuts;  // of a node
+  std::vector<UnitOption> options;
+};
+
+// How a value may come to be, and whether it may change its layout afterwards.
+struct ValueFacts {
+  std::vector<Layout> made;   // all layouts that its maker may give it
+  std::vector<double> price;  // of each, paid once: memory of parameters that stay whole
+  // Parameters are never made whole where they are cut, state is written in place, and what slices
+  // sum up on their own has no whole.
+  bool stays = false;
+};
+
+struct Units {
+  std::vector<Unit> units;  // in the order of the search
+  std::vector<ValueFacts> values;
+};
+
+// Backward nodes stand beside their forward: few values are undecided at any time then.
+Units make_units(const ShardingRequest& request);
+
+}  // namespace epl
