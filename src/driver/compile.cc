@@ -1,5 +1,7 @@
 #include "driver/compile.h"
 
+#include "driver/split_step.h"
+
 #include <c10/core/TensorOptions.h>
 
 #include "base/check.h"
@@ -33,7 +35,7 @@ std::vector<TaskCosts> estimated_costs(const Graph& graph) {
 Schedule schedule_of(const Graph& graph, const Config& config, const CompileOptions& options) {
   ScheduleRequest request;
   request.strategy = config.get<std::string>("pipeline.strategy");
-  request.stages = options.placement.stages();
+  request.stages = options.placement.groups();
   request.chunks_per_stage = chunk_count(graph) / request.stages;
   request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   if (request.strategy == "ZeroBubble") request.costs = estimated_costs(graph);
@@ -50,12 +52,13 @@ Plan plan_pipeline(const CompiledStep& step, const Config& config, const Compile
   std::vector<Stage> stages;
   for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
     const int devices = placement.stage_devices[i];
-    const bool as_first = devices == placement.stage_devices[0];
-    stages.push_back(
-        {as_first ? &step.graph : &step.other.at(devices), devices, placement.stage_asked_by[i]});
+    stages.push_back({&step.recorded_for(devices), devices, placement.stage_asked_by[i],
+                      placement.group(static_cast<int>(i))});
     check_same_nodes(step.graph, *stages.back().graph);
+    const bool cut = i < step.parts.size() && !step.parts[i].leaves.empty();
+    if (cut) stages.back().graph = &step.parts[i];
   }
-  return lower_pipeline(stages, schedule_of(step.graph, config, options),
+  return lower_pipeline(step.recorded_for(1), stages, schedule_of(step.graph, config, options),
                         lower_options(config, options));
 }
 
@@ -120,9 +123,11 @@ CompiledStep compile(Graph graph, const Config& config, const CompileOptions& op
   compiled.other = std::move(other);
   run_passes(compiled.graph, standard_passes(config, options));
   for (auto& [devices, each] : compiled.other) run_passes(each, standard_passes(config, options));
+  if (options.placement.splits()) cut_stages(compiled, config, options);
   compiled.plan = options.placement.is_pipeline()
                       ? plan_pipeline(compiled, config, options)
                       : lower(compiled.graph, lower_options(config, options));
+  compiled.plan.remarks = compiled.remarks;
   return compiled;
 }
 

@@ -29,8 +29,15 @@ struct CompiledStep {
   // Of parts: each has the loss, or a metric, of its rows; else all have that of all rows.
   bool loss_of_slices = false;
   std::vector<bool> metrics_of_slices;
+  std::vector<std::string> remarks;  // how stages of a pipeline are cut
   std::map<int, Graph> other;  // of stages with another number of devices, by that number
   Plan plan;
+
+  // The graph with the rows that one of so many devices sees.
+  const Graph& recorded_for(int devices) const {
+    const auto found = other.find(devices);
+    return found == other.end() ? graph : found->second;
+  }
 
   const Graph& graph_of(size_t stage) const {
     if (stage < parts.size() && !parts[stage].leaves.empty()) return parts[stage];

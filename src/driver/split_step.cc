@@ -1,6 +1,7 @@
 #include "driver/split_step.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
@@ -51,10 +52,17 @@ std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
 }
 
 // A gradient that every part has is taken from the first one.
-void drop_repeated_gradients(const Sharding& sharding, Graph& local) {
+void drop_repeated_gradients(const ShardingRequest& request, const Sharding& sharding,
+                             Graph& local) {
+  std::set<ValueId> outside;
+  for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
+    if (request.is_inside(i)) continue;
+    for_each_output(request.graph.nodes[i], [&](ValueId id) { outside.insert(id); });
+  }
   std::vector<Gradient> kept;
   for (size_t i = 0; i < local.gradients.size(); ++i) {
-    if (!sharding.gradients[i].is_whole()) kept.push_back(local.gradients[i]);
+    const bool elsewhere = outside.count(request.graph.gradients[i].value) != 0;
+    if (elsewhere || !sharding.gradients[i].is_whole()) kept.push_back(local.gradients[i]);
   }
   local.gradients = std::move(kept);
 }
@@ -73,6 +81,33 @@ std::vector<bool> parameters_made_cut(const Graph& graph) {
 bool has_slices(const Graph& graph) {
   const auto& taskgraphs = graph.taskgraphs;
   return taskgraphs.empty() || !std::all_of(taskgraphs.begin(), taskgraphs.end(), is_split);
+}
+
+void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptions& options) {
+  const Placement& placement = options.placement;
+  compiled.parts.resize(static_cast<size_t>(placement.stages()));
+  const Graph& whole = compiled.recorded_for(1);
+  for (int group = 0; group < placement.groups(); ++group) {
+    const std::vector<int> stages = placement.stages_of(group);
+    if (stages.size() == 1) continue;
+    ShardingRequest request{whole, static_cast<int>(stages.size())};
+    request.asked_by = placement.stage_asked_by[static_cast<size_t>(stages[0])];
+    for (const auto& node : whole.nodes) {
+      request.inside.push_back(node.chunk % placement.groups() == group);
+    }
+    const Sharding sharding = choose_layouts(request);
+    for (size_t part = 0; part < stages.size(); ++part) {
+      Graph local = local_graph(request, sharding, static_cast<int>(part));
+      PassList passes = local_passes(config);
+      passes.push_back(std::make_unique<AssignChunks>());
+      run_passes(local, passes);
+      if (part > 0) drop_repeated_gradients(request, sharding, local);
+      compiled.parts[static_cast<size_t>(stages[part])] = std::move(local);
+    }
+    for (const auto& remark : sharding.remarks) {
+      compiled.remarks.push_back(concat("stage ", group, ": ", remark));
+    }
+  }
 }
 
 CompiledStep compile_split(SplitRecording recording, const Config& config,
@@ -96,7 +131,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   for (int part = 0; part < request.parts; ++part) {
     Graph local = local_graph(request, sharding, part);
     run_passes(local, local_passes(config));
-    if (part > 0) drop_repeated_gradients(sharding, local);
+    if (part > 0) drop_repeated_gradients(request, sharding, local);
     compiled.parts.push_back(std::move(local));
   }
   for (const auto& part : compiled.parts) parts.push_back(&part);

@@ -20,6 +20,9 @@ std::vector<bool> parameters_made_cut(const Graph& graph);
 // Whether some of the step runs on slices of the rows: what stands under replicate.
 bool has_slices(const Graph& graph);
 
+// The graphs of the devices that stages of a pipeline are cut over, into CompiledStep::parts.
+void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptions& options);
+
 CompiledStep compile_split(SplitRecording recording, const Config& config,
                            const CompileOptions& options);
 

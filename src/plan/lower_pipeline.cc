@@ -29,31 +29,20 @@ struct Chunk {
 
 class PipelineLowering {
  public:
-  PipelineLowering(const std::vector<Stage>& stages, const Schedule& schedule,
+  PipelineLowering(const Graph& whole, const std::vector<Stage>& stages, const Schedule& schedule,
                    const LowerOptions& options)
       : stages_(stages),
         schedule_(schedule),
         options_(options),
-        tasks_(tasks_of_nodes(*stages[0].graph, schedule.splits_backward)),
-        crossings_(find_crossings(*stages[0].graph, tasks_)) {
-    const Graph& graph = *stages[0].graph;
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for_each_output(graph.nodes[i], [&](ValueId id) { maker_[id] = tasks_[i]; });
-    }
-  }
+        crossings_(find_crossings(whole, tasks_of_nodes(whole, schedule.splits_backward))),
+        chunks_(stages.size()),
+        first_places_(stages.size()) {}
 
   Plan run() {
     plan_.micro_batches = options_.micro_batches;
     plan_.replicas = options_.replicas;
     plan_.schedule = schedule_;
-    for (const auto& crossing : crossings_) {
-      const auto from = static_cast<size_t>(stage_of(crossing.from.chunk));
-      const auto to = static_cast<size_t>(stage_of(crossing.to.chunk));
-      plan_.transfers.push_back(make_transfer(crossing, stages_[from], stages_[to]));
-      plan_.transfers.back().from = static_cast<int>(from);
-      plan_.transfers.back().to = static_cast<int>(to);
-      plan_.transfers.back().name = name_of(crossing.from) + " to " + name_of(crossing.to);
-    }
+    for (size_t i = 0; i < crossings_.size(); ++i) add_transfers(i);
     for (size_t stage = 0; stage < stages_.size(); ++stage) build_stage(static_cast<int>(stage));
     find_tied(plan_);
     // A guard may send the step back to its start.
@@ -64,6 +53,30 @@ class PipelineLowering {
   }
 
  private:
+  // What crosses is whole on every device of a group: each receiver has one sender.
+  void add_transfers(size_t index) {
+    const Crossing& crossing = crossings_[index];
+    const std::vector<size_t> senders = stages_of(stage_of(crossing.from.chunk));
+    const std::vector<size_t> receivers = stages_of(stage_of(crossing.to.chunk));
+    for (size_t i = 0; i < receivers.size(); ++i) {
+      const size_t from = senders[i % senders.size()];
+      plan_.transfers.push_back(make_transfer(crossing, stages_[from], stages_[receivers[i]]));
+      Transfer& transfer = plan_.transfers.back();
+      transfer.from = static_cast<int>(from);
+      transfer.to = static_cast<int>(receivers[i]);
+      transfer.name = name_of(crossing.from) + " to " + name_of(crossing.to);
+      crossing_of_transfer_.push_back(index);
+    }
+  }
+
+  std::vector<size_t> stages_of(int group) const {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      if (stages_[i].group == group) found.push_back(i);
+    }
+    return found;
+  }
+
   int stage_of(int chunk) const { return schedule_.stage_of_chunk[static_cast<size_t>(chunk)]; }
   int kinds() const { return schedule_.splits_backward ? 3 : 2; }
   int rooms(int chunk) const { return schedule_.in_flight[static_cast<size_t>(chunk)]; }
@@ -116,15 +129,26 @@ class PipelineLowering {
     return values;
   }
 
+  void read_nodes(const Graph& graph) {
+    tasks_ = tasks_of_nodes(graph, schedule_.splits_backward);
+    maker_.clear();
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      for_each_output(graph.nodes[i], [&](ValueId id) { maker_[id] = tasks_[i]; });
+    }
+  }
+
   void build_stage(int stage) {
-    const Graph& graph = *stages_[static_cast<size_t>(stage)].graph;
+    const auto number = static_cast<size_t>(stage);
+    const Graph& graph = *stages_[number].graph;
+    const int group = stages_[number].group;
+    read_nodes(graph);
     Program program;
-    program.devices = stages_[static_cast<size_t>(stage)].devices;
+    program.devices = stages_[number].devices;
     add_leaves(graph, InputPlaces::kEachMicroBatch, program);
     std::map<ValueId, size_t> gradients;
     for (const auto& gradient : graph.gradients) {
       const ChunkTask& made = maker_.at(gradient.value);
-      if (stage_of(made.chunk) != stage) continue;
+      if (stage_of(made.chunk) != group) continue;
       gradients[gradient.value] = program.gradients.size();
       made_in_[{stage, static_cast<int>(program.gradients.size())}] = made;
       add_kept_gradient(graph, gradient, program);
@@ -132,14 +156,14 @@ class PipelineLowering {
     std::vector<SegmentBuilder> builders;  // one a room of each chunk
     int64_t shared = 0;
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
-      if (stage_of(chunk) != stage) continue;
-      Chunk& built = chunks_[chunk];
+      if (stage_of(chunk) != group) continue;
+      Chunk& built = chunks_[number][chunk];
       for (int kind = 0; kind < kinds(); ++kind) {
         built.parts.push_back(make_part(graph, {static_cast<Task::Kind>(kind), chunk}));
       }
       for (int room = 0; room < rooms(chunk); ++room) {
         builders.emplace_back(graph, built.parts, gradients, program, options_.backend);
-        build_room(built, room, builders.back());
+        build_room(built, room, builders.back(), first_places_[number][chunk]);
         shared = std::max(shared, builders.back().bytes().shared);
       }
     }
@@ -155,7 +179,8 @@ class PipelineLowering {
   }
 
   // Micro batch 0 keeps its gradients, the others add to them.
-  void build_room(Chunk& chunk, int room, SegmentBuilder& builder) {
+  void build_room(Chunk& chunk, int room, SegmentBuilder& builder,
+                  std::map<ValueId, SlotId>& first_places) {
     std::vector<int> segments{builder.build(chunk.parts[0], Accumulation::kNext)};
     std::map<ValueId, SlotId> places;
     builder.mark();
@@ -175,9 +200,9 @@ class PipelineLowering {
         part.name += ", first";
         chunk.first_segments.push_back(builder.build(part, Accumulation::kFirst));
       }
-      note_places(chunk, builder, first_places_[chunk.parts[0].chunk]);
+      note_places(chunk, builder, first_places);
       if (!comes_again) segments = chunk.first_segments;
-      if (!comes_again) places = first_places_[chunk.parts[0].chunk];
+      if (!comes_again) places = first_places;
     }
     chunk.segments.push_back(std::move(segments));
     chunk.places.push_back(std::move(places));
@@ -193,18 +218,21 @@ class PipelineLowering {
 
   void add_instructions(size_t stage) {
     Program& program = plan_.programs[stage];
-    for (const auto& task : schedule_.stages[stage]) add_task(stage, task, program);
+    const auto group = static_cast<size_t>(stages_[stage].group);
+    for (const auto& task : schedule_.stages[group]) add_task(stage, task, program);
     add_updates(options_.apply_groups, program);
   }
 
   void add_task(size_t stage, const Task& task, Program& program) {
     const ChunkTask here{task.kind, task.chunk};
-    const Chunk& chunk = chunks_.at(task.chunk);
+    const Chunk& chunk = chunks_[stage].at(task.chunk);
     const auto room = static_cast<size_t>(task.micro_batch % rooms(task.chunk));
-    const auto& places = task.micro_batch == 0 ? first_places_.at(task.chunk) : chunk.places[room];
+    const auto& places =
+        task.micro_batch == 0 ? first_places_[stage].at(task.chunk) : chunk.places[room];
     if (here == ChunkTask{}) program.instructions.push_back(load(stage, task, places));
-    for (size_t i = 0; i < crossings_.size(); ++i) {
-      if (!(crossings_[i].to == here)) continue;
+    for (size_t i = 0; i < plan_.transfers.size(); ++i) {
+      const bool comes = crossing(i).to == here && plan_.transfers[i].to == static_cast<int>(stage);
+      if (!comes) continue;
       program.instructions.push_back(move(Instruction::Kind::kReceive, i, task, places));
     }
     Instruction run;
@@ -212,8 +240,10 @@ class PipelineLowering {
     const auto& segments = task.micro_batch == 0 ? chunk.first_segments : chunk.segments[room];
     run.segment = segments[static_cast<size_t>(task.kind)];
     add_run(stage, here, run, program);
-    for (size_t i = 0; i < crossings_.size(); ++i) {
-      if (!(crossings_[i].from == here)) continue;
+    for (size_t i = 0; i < plan_.transfers.size(); ++i) {
+      const bool goes =
+          crossing(i).from == here && plan_.transfers[i].from == static_cast<int>(stage);
+      if (!goes) continue;
       program.instructions.push_back(move(Instruction::Kind::kSend, i, task, places));
     }
   }
@@ -230,13 +260,17 @@ class PipelineLowering {
     return load;
   }
 
-  Instruction move(Instruction::Kind kind, size_t crossing, const Task& task,
+  const Crossing& crossing(size_t transfer) const {
+    return crossings_[crossing_of_transfer_[transfer]];
+  }
+
+  Instruction move(Instruction::Kind kind, size_t transfer, const Task& task,
                    const std::map<ValueId, SlotId>& places) const {
     Instruction instruction;
     instruction.kind = kind;
     instruction.micro_batch = task.micro_batch;
-    instruction.transfer = static_cast<int>(crossing);
-    for (ValueId id : crossings_[crossing].values) instruction.slots.push_back(places.at(id));
+    instruction.transfer = static_cast<int>(transfer);
+    for (ValueId id : crossing(transfer).values) instruction.slots.push_back(places.at(id));
     return instruction;
   }
 
@@ -259,20 +293,22 @@ class PipelineLowering {
   const std::vector<Stage>& stages_;
   const Schedule& schedule_;
   const LowerOptions& options_;
-  const std::vector<ChunkTask> tasks_;  // by node
   const std::vector<Crossing> crossings_;
-  std::map<ValueId, ChunkTask> maker_;
-  std::map<int, Chunk> chunks_;
-  std::map<int, std::map<ValueId, SlotId>> first_places_;  // by chunk: of micro batch 0
+  std::vector<size_t> crossing_of_transfer_;
+  std::vector<ChunkTask> tasks_;          // by node of the stage that is being built
+  std::map<ValueId, ChunkTask> maker_;    // likewise
+  std::vector<std::map<int, Chunk>> chunks_;  // by stage and chunk
+  // By stage and chunk: of micro batch 0.
+  std::vector<std::map<int, std::map<ValueId, SlotId>>> first_places_;
   std::map<std::pair<int, int>, ChunkTask> made_in_;       // by stage and gradient
   Plan plan_;
 };
 
 }  // namespace
 
-Plan lower_pipeline(const std::vector<Stage>& stages, const Schedule& schedule,
+Plan lower_pipeline(const Graph& whole, const std::vector<Stage>& stages, const Schedule& schedule,
                     const LowerOptions& options) {
-  return PipelineLowering(stages, schedule, options).run();
+  return PipelineLowering(whole, stages, schedule, options).run();
 }
 
 }  // namespace epl

@@ -22,11 +22,15 @@ struct Stage {
   const Graph* graph = nullptr;  // recorded with the rows that one of its devices sees
   int devices = 1;               // of one replica
   std::string asked_by;          // its scope, for messages
+  // Its stage in the schedule. Where operators are cut over devices several have the same one: then
+  // each has a graph with nodes of its own for the chunks of the stage.
+  int group = 0;
 };
 
-// The graphs of all stages have the same nodes and values and differ in sizes alone. They went
-// through AssignChunks. Of `options` slices does not count.
-Plan lower_pipeline(const std::vector<Stage>& stages, const Schedule& schedule,
+// `whole`: the step with nodes that are not cut. The graphs of all stages have its values under the
+// same ids, with other sizes where they see other rows; what crosses between stages is whole. All
+// of them went through AssignChunks. Of `options` slices does not count.
+Plan lower_pipeline(const Graph& whole, const std::vector<Stage>& stages, const Schedule& schedule,
                     const LowerOptions& options);
 
 }  // namespace epl

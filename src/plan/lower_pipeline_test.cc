@@ -49,8 +49,9 @@ Plan lowered(const std::string& text, const Request& request) {
   LowerOptions options;
   options.micro_batches = request.micro_batches;
   options.replicas = request.replicas;
-  const std::vector<Stage> stages(static_cast<size_t>(request.stages), {&graph, 1, ""});
-  return lower_pipeline(stages, make_schedule(asked), options);
+  std::vector<Stage> stages;
+  for (int i = 0; i < request.stages; ++i) stages.push_back({&graph, 1, "", i});
+  return lower_pipeline(graph, stages, make_schedule(asked), options);
 }
 
 // The instructions of a program, one a line.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -39,6 +40,8 @@ Sharding sharding_of(const ShardingRequest& request, const Units& units,
       case Unit::Kind::kMetric:
         result.metrics_of_slices[unit.index] = option.slice;
         break;
+      case Unit::Kind::kGoesOut:
+        break;
     }
   }
   return result;
@@ -46,8 +49,13 @@ Sharding sharding_of(const ShardingRequest& request, const Units& units,
 
 // How the parameters lie: the first thing that anybody wants to know.
 void describe_parameters(const ShardingRequest& request, Sharding& sharding) {
+  std::set<ValueId> used;
+  for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
+    if (!request.is_inside(i)) continue;
+    for_each_input(request.graph.nodes[i], [&](ValueId id) { used.insert(id); });
+  }
   for (const auto& leaf : request.graph.leaves) {
-    if (leaf.kind != Leaf::Kind::kParameter) continue;
+    if (leaf.kind != Leaf::Kind::kParameter || used.count(leaf.value) == 0) continue;
     const TensorType& type = request.graph.value(leaf.value).type;
     const Layout layout = sharding.values[static_cast<size_t>(leaf.value)];
     std::string text = concat("`", leaf.name, "` ", print_type(type), " ");
@@ -72,14 +80,15 @@ void describe_unknown(const ShardingRequest& request, Sharding& sharding) {
   std::map<std::string, int> unknown;
   for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
     const Node& node = request.graph.nodes[i];
-    if (!is_sliced(request, i) && find_rule(node.op) == nullptr) ++unknown[op_name(node)];
+    if (request.is_inside(i) && !is_sliced(request, i) && find_rule(node.op) == nullptr) ++unknown[op_name(node)];
   }
   for (const auto& [name, count] : unknown) {
     sharding.remarks.push_back(concat(name, count > 1 ? concat(" (", count, " times)") : "",
                                       " has no rule: every device does all of it"));
   }
-  for (const auto& node : request.graph.nodes) {
-    if (!node.expects) continue;
+  for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
+    const Node& node = request.graph.nodes[i];
+    if (!node.expects || !request.is_inside(i)) continue;
     sharding.remarks.push_back(
         concat(op_name(node), " reads a value back into C++: it is made whole on every device"));
   }
@@ -89,6 +98,7 @@ void describe_nothing_cut(const ShardingRequest& request, Sharding& sharding) {
   bool free = false;
   bool any = false;
   for (size_t i = 0; i < sharding.nodes.size(); ++i) {
+    if (!request.is_inside(i)) continue;
     free |= !is_sliced(request, i);
     any |= !sharding.nodes[i].slice && sharding.nodes[i].cut.letter != 0;
   }
@@ -125,6 +135,23 @@ void check_made_cut(const ShardingRequest& request) {
 }
 
 }  // namespace
+
+std::set<ValueId> values_going_out(const ShardingRequest& request) {
+  std::set<ValueId> made;
+  std::set<ValueId> read;
+  for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
+    const Node& node = request.graph.nodes[i];
+    if (request.is_inside(i)) {
+      for_each_output(node, [&](ValueId id) { made.insert(id); });
+    } else {
+      for_each_input(node, [&](ValueId id) { read.insert(id); });
+    }
+  }
+  std::set<ValueId> out;
+  std::set_intersection(made.begin(), made.end(), read.begin(), read.end(),
+                        std::inserter(out, out.end()));
+  return out;
+}
 
 Sharding choose_layouts(const ShardingRequest& request) {
   check_made_cut(request);

@@ -11,13 +11,30 @@ namespace {
 class Localizer {
  public:
   Localizer(const ShardingRequest& request, const Sharding& sharding, int part)
-      : request_(request), graph_(request.graph), sharding_(sharding), part_(part), emitter_(local_) {}
+      : request_(request),
+        graph_(request.graph),
+        sharding_(sharding),
+        part_(part),
+        emitter_(local_),
+        going_out_(values_going_out(request)) {}
 
   Graph run() {
     local_.taskgraphs = graph_.taskgraphs;
+    if (keeps_ids()) {
+      for (ValueId id = 0; id < graph_.value_count(); ++id) {
+        local_.define_value(id, whole(id), graph_.value(id).storage);
+      }
+    }
     for (const auto& leaf : graph_.leaves) add_leaf(leaf);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) add_node(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (request_.is_inside(i)) {
+        add_node(i);
+      } else {
+        keep_node(graph_.nodes[i]);
+      }
+    }
     add_results();
+    rename();
     return std::move(local_);
   }
 
@@ -42,9 +59,20 @@ class Localizer {
         type.offset += own.piece.begin * type.strides[dim];
       }
     }
-    own.value = local_.add_value(type);
+    if (keeps_ids()) {
+      local_.value(leaf.value).type = type;
+    } else {
+      own.value = local_.add_value(type);
+    }
     have_[{leaf.value, layout}] = own.value;
     local_.leaves.push_back(std::move(own));
+  }
+
+  bool keeps_ids() const { return !request_.inside.empty(); }
+
+  void keep_node(const Node& node) {
+    local_.nodes.push_back(node);
+    for_each_output(node, [&](ValueId id) { have_[{id, Layout::whole()}] = id; });
   }
 
   // The value in a layout: as it is made, or brought there, once.
@@ -76,6 +104,28 @@ class Localizer {
       have_[{id, choice.cut.outputs[at]}] = made_here[at];
       ++at;
     });
+    for_each_output(node, [&](ValueId id) {
+      if (going_out_.count(id) != 0) new_names_[need(id, Layout::whole())] = id;
+    });
+  }
+
+  // What goes out has the id that the rest of the step knows it by.
+  void rename() {
+    const auto rename_id = [&](ValueId& id) {
+      const auto name = new_names_.find(id);
+      if (name != new_names_.end()) id = name->second;
+    };
+    for (const auto& [local, name] : new_names_) {
+      local_.value(name).type = local_.value(local).type;
+      local_.value(name).storage = local_.value(local).storage;
+    }
+    if (new_names_.empty()) return;
+    for (ValueId id = 0; id < local_.value_count(); ++id) rename_id(local_.value(id).storage);
+    for (auto& node : local_.nodes) {
+      for_each_input(node, rename_id);
+      for_each_output(node, rename_id);
+    }
+    for_each_returned(local_, rename_id);
   }
 
   // What is whole is the same on every device: device 0 draws for all.
@@ -123,6 +173,8 @@ class Localizer {
   Graph local_;
   Emitter emitter_;
   std::map<std::pair<ValueId, Layout>, ValueId> have_;
+  const std::set<ValueId> going_out_;
+  std::map<ValueId, ValueId> new_names_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 //   x: R, fc1.weight: S(0)  ->  h: S(1)  ->  relu  ->  h: S(1), fc2.weight: S(1)  ->  y: P  ->  R
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,16 @@ struct ShardingRequest {
   std::vector<bool> made_cut = {};
   // Devices on other workers have rows of their own: no device has the whole batch.
   bool inputs_are_cut = false;
+  // By node: it belongs to the stage of a pipeline that is cut. Other nodes stay as they are, and
+  // what goes between them and these is whole. Empty: all nodes.
+  std::vector<bool> inside = {};
   std::string asked_by;  // the scopes
+
+  bool is_inside(size_t node) const { return inside.empty() || inside[node]; }
 };
+
+// Values that nodes inside of the stage make and nodes outside of it read.
+std::set<ValueId> values_going_out(const ShardingRequest& request);
 
 // What one node does. Nodes on slices run what was recorded so.
 struct Choice {
@@ -54,8 +63,9 @@ struct Sharding {
 // Throws epl::Error where the scopes ask for what cannot be.
 Sharding choose_layouts(const ShardingRequest& request);
 
-// The graph that device `part` runs. Values are new; leaves, loss, metrics and gradients are those
-// of the whole graph, in the same order.
+// The graph that device `part` runs: leaves, loss, metrics and gradients are those of the whole
+// graph, in the same order. Values are new; where there are nodes outside, they and what goes
+// between them and the others keep their ids.
 Graph local_graph(const ShardingRequest& request, const Sharding& sharding, int part);
 
 }  // namespace epl

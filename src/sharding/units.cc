@@ -27,13 +27,21 @@ class UnitMaker {
       : request_(request),
         graph_(request.graph),
         follows_(nodes_that_follow(request)),
-        values_(static_cast<size_t>(request.graph.value_count())) {}
+        values_(static_cast<size_t>(request.graph.value_count())),
+        going_out_(values_going_out(request)) {}
 
   Units make() {
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) add_node(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (request_.is_inside(i)) {
+        add_node(i);
+      } else {
+        keep_node(graph_.nodes[i]);
+      }
+    }
     find_leaf_layouts();
     Units result;
     for (size_t i : search_order()) {
+      if (!request_.is_inside(i)) continue;
       result.units.push_back(std::move(nodes_[i]));
       add_demands(i, result.units);
     }
@@ -68,6 +76,16 @@ class UnitMaker {
     }
     for (const auto& option : unit.options) note_made(unit, option);
     nodes_.push_back(std::move(unit));
+  }
+
+  // Outside of the stage everything is whole.
+  void keep_node(const Node& node) {
+    for_each_output(node, [&](ValueId id) {
+      values_[static_cast<size_t>(id)].made = {Layout::whole()};
+      values_[static_cast<size_t>(id)].price = {0};
+    });
+    for_each_input(node, [&](ValueId id) { read_outside_.insert(id); });
+    nodes_.emplace_back();
   }
 
   void add_option(Cut cut, double seconds, Unit& unit) {
@@ -158,7 +176,10 @@ class UnitMaker {
       ValueFacts& facts = values_[static_cast<size_t>(leaf.value)];
       const bool is_written = written.count(graph_.value(leaf.value).storage) != 0;
       const bool made_cut = !request_.made_cut.empty() && request_.made_cut[i];
-      if (leaf.kind == Leaf::Kind::kParameter || is_written) {
+      if (read_outside_.count(leaf.value) != 0) {
+        facts.made = {Layout::whole()};
+        facts.stays = leaf.kind == Leaf::Kind::kParameter || is_written;
+      } else if (leaf.kind == Leaf::Kind::kParameter || is_written) {
         facts.stays = true;
         if (!made_cut) facts.made = {Layout::whole()};
         for (Layout cut : cuts_of_type(type(leaf.value))) {
@@ -229,6 +250,9 @@ class UnitMaker {
       const ValueId id = graph_.metrics[i].value;
       if (here.count(id) != 0) units.push_back(whole_demand(Unit::Kind::kMetric, i, id));
     }
+    for (ValueId id : going_out_) {
+      if (here.count(id) != 0) units.push_back(whole_demand(Unit::Kind::kGoesOut, 0, id));
+    }
   }
 
   Unit gradient_demand(size_t index) const {
@@ -275,8 +299,10 @@ class UnitMaker {
   const Graph& graph_;
   const std::vector<bool> follows_;
   std::vector<ValueFacts> values_;
-  std::vector<Unit> nodes_;
+  std::vector<Unit> nodes_;  // empty ones for nodes outside
   std::set<ValueId> of_rows_;  // sums over the rows of a slice
+  std::set<ValueId> read_outside_;
+  const std::set<ValueId> going_out_;
 };
 
 }  // namespace

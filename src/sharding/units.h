@@ -19,7 +19,7 @@ struct UnitOption {
 };
 
 struct Unit {
-  enum class Kind : uint8_t { kNode, kGradient, kLoss, kMetric };
+  enum class Kind : uint8_t { kNode, kGradient, kLoss, kMetric, kGoesOut };
 
   Kind kind = Kind::kNode;
   size_t index = 0;             // of the node, gradient or metric
