@@ -23,7 +23,7 @@ struct LocalHub;
 
 // A call and the memory that the others may use until its end.
 struct OpenCall {
-  Call call;
+  MemberCall call;
   Strip strip;                      // all_reduce, broadcast, reduce
   char* from = nullptr;             // what others read: whole, part or input
   std::shared_ptr<LocalHub> group;  // made by the first member of a group, kept by all of them
@@ -166,7 +166,7 @@ class LocalCommunicator final : public Communicator {
   void throw_if_broken() const;
   // Ends a wait that cannot end well: `member` is what it waits for.
   void throw_if_left(int member, const std::atomic<uint64_t>& counter, uint64_t wanted) const;
-  void wait_for_all(std::atomic<uint64_t> Seat::*counter, const Call& call);
+  void wait_for_all(std::atomic<uint64_t> Seat::*counter, const MemberCall& call);
   void give_up(uint64_t number, const std::string& why) const;
   void look_at_mail();
   template <typename Ready>
@@ -227,7 +227,7 @@ std::exception_ptr LocalCommunicator::find_disagreement() const {
   return nullptr;
 }
 
-void LocalCommunicator::wait_for_all(std::atomic<uint64_t> Seat::*counter, const Call& call) {
+void LocalCommunicator::wait_for_all(std::atomic<uint64_t> Seat::*counter, const MemberCall& call) {
   const uint64_t number = calls_;
   for (int member = 0; member < size(); ++member) {
     const std::atomic<uint64_t>& theirs = seat(member).*counter;
