@@ -27,6 +27,7 @@ struct OpenCall {
   Strip strip;                      // all_reduce, broadcast, reduce
   char* from = nullptr;             // what others read: whole, part or input
   std::shared_ptr<LocalHub> group;  // made by the first member of a group, kept by all of them
+  at::TensorList shown = {};        // read_each_other
 };
 
 // What one member tells the others. Counters count its calls; only the member writes them.
@@ -146,6 +147,17 @@ class LocalCommunicator final : public Communicator {
   void barrier() override {
     OpenCall open = {caller_.barrier(), {}, nullptr, nullptr};
     run(open, [] {});
+  }
+
+  bool read_each_other(const MemberCall& call, at::TensorList mine,
+                       c10::function_ref<void(ShownTensors)> work) override {
+    OpenCall open = {call, {}, nullptr, nullptr, mine};
+    run(open, [&] {
+      c10::SmallVector<at::TensorList, 16> shown;
+      for (int i = 0; i < size(); ++i) shown.push_back(call_of(i).shown);
+      work(shown);
+    });
+    return true;
   }
 
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override;
