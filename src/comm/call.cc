@@ -101,7 +101,7 @@ bool same_call(const CallView& a, const CallView& b) {
 
 }  // namespace
 
-int64_t Call::row_bytes() const {
+int64_t MemberCall::row_bytes() const {
   return record.elements * static_cast<int64_t>(c10::elementSize(record.type));
 }
 
@@ -169,8 +169,8 @@ void Caller::check_rows(const char* call, const at::Tensor& one, const at::Tenso
             concat(here(), " was given a negative number of rows: [", join(rows, ", "), "]"));
 }
 
-Call Caller::cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole,
-                         const at::Tensor& part, const std::vector<int64_t>& rows) const {
+MemberCall Caller::cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole,
+                               const at::Tensor& part, const std::vector<int64_t>& rows) const {
   check_rows(name_of(kind), whole, part, rows);
   const int64_t sum = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   const int64_t mine = rows[static_cast<size_t>(rank_)];
@@ -181,41 +181,41 @@ Call Caller::cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole,
   return {{kind, op, whole.scalar_type(), -1, row_elements(whole), size_}, rows};
 }
 
-Call Caller::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const {
+MemberCall Caller::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const {
   const auto type = common_type("all_reduce", tensors, false);
   check_op("all_reduce", type, op);
   return {{CallKind::kAllReduce, op, type, -1, elements_of(tensors), 0}, {}};
 }
 
-Call Caller::broadcast(const std::vector<at::Tensor>& tensors, int root) const {
+MemberCall Caller::broadcast(const std::vector<at::Tensor>& tensors, int root) const {
   const auto type = common_type("broadcast", tensors, true);
   check_member("broadcast", root);
   const int64_t elements = bytes_of(tensors) / static_cast<int64_t>(c10::elementSize(type));
   return {{CallKind::kBroadcast, ReduceOp::kSum, type, root, elements, 0}, {}};
 }
 
-Call Caller::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) const {
+MemberCall Caller::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) const {
   const auto type = common_type("reduce", tensors, false);
   check_op("reduce", type, op);
   check_member("reduce", root);
   return {{CallKind::kReduce, op, type, root, elements_of(tensors), 0}, {}};
 }
 
-Call Caller::reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
-                            const std::vector<int64_t>& rows, ReduceOp op) const {
-  const Call call = cut_by_rows(CallKind::kReduceScatter, op, whole, part, rows);
+MemberCall Caller::reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
+                                  const std::vector<int64_t>& rows, ReduceOp op) const {
+  const MemberCall call = cut_by_rows(CallKind::kReduceScatter, op, whole, part, rows);
   check_op("reduce_scatter", call.record.type, op);
   return call;
 }
 
-Call Caller::all_gather(const at::Tensor& part, const at::Tensor& whole,
-                        const std::vector<int64_t>& rows) const {
+MemberCall Caller::all_gather(const at::Tensor& part, const at::Tensor& whole,
+                              const std::vector<int64_t>& rows) const {
   return cut_by_rows(CallKind::kAllGather, ReduceOp::kSum, whole, part, rows);
 }
 
-Call Caller::all_to_all(const at::Tensor& input, const at::Tensor& output,
-                        const std::vector<int64_t>& rows_to,
-                        const std::vector<int64_t>& rows_from) const {
+MemberCall Caller::all_to_all(const at::Tensor& input, const at::Tensor& output,
+                              const std::vector<int64_t>& rows_to,
+                              const std::vector<int64_t>& rows_from) const {
   check_rows("all_to_all", input, output, rows_to);
   check_rows("all_to_all", output, input, rows_from);
   const int64_t to = std::accumulate(rows_to.begin(), rows_to.end(), int64_t{0});
@@ -227,14 +227,14 @@ Call Caller::all_to_all(const at::Tensor& input, const at::Tensor& output,
             concat("all_to_all of communicator \"", name_,
                    "\" was given an input and an output that share memory"),
             "", "an output of its own: members read the input while the output is written");
-  Call call = {{CallKind::kAllToAll, ReduceOp::kSum, input.scalar_type(), -1, row_elements(input),
-                2 * static_cast<int64_t>(size_)},
-               rows_to};
+  MemberCall call = {{CallKind::kAllToAll, ReduceOp::kSum, input.scalar_type(), -1,
+                      row_elements(input), 2 * static_cast<int64_t>(size_)},
+                     rows_to};
   call.rows.insert(call.rows.end(), rows_from.begin(), rows_from.end());
   return call;
 }
 
-Call Caller::group(const std::vector<int>& ranks) const {
+MemberCall Caller::group(const std::vector<int>& ranks) const {
   EPL_CHECK(!ranks.empty(), concat("a group of communicator \"", name_, "\" has no members"));
   for (int member : ranks) {
     check_member("group", member);
@@ -242,7 +242,7 @@ Call Caller::group(const std::vector<int>& ranks) const {
               concat("a group of communicator \"", name_, "\" names member ", member, " twice: [",
                      join(ranks, ", "), "]"));
   }
-  Call call;
+  MemberCall call;
   call.record.kind = CallKind::kGroup;
   call.record.row_count = static_cast<int64_t>(ranks.size());
   call.rows.assign(ranks.begin(), ranks.end());

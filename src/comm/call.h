@@ -43,7 +43,8 @@ struct CallView {
   const int64_t* rows = nullptr;
 };
 
-struct Call {
+// Not `Call`, which is an operator call of a Program: types of one namespace have one meaning.
+struct MemberCall {
   CallRecord record;
   std::vector<int64_t> rows;
   CallView view() const { return {&record, rows.data()}; }
@@ -67,17 +68,18 @@ class Caller {
  public:
   Caller(int rank, int size, std::string name) : rank_(rank), size_(size), name_(std::move(name)) {}
 
-  Call all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const;
-  Call broadcast(const std::vector<at::Tensor>& tensors, int root) const;
-  Call reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) const;
-  Call reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
-                      const std::vector<int64_t>& rows, ReduceOp op) const;
-  Call all_gather(const at::Tensor& part, const at::Tensor& whole,
-                  const std::vector<int64_t>& rows) const;
-  Call all_to_all(const at::Tensor& input, const at::Tensor& output,
-                  const std::vector<int64_t>& rows_to, const std::vector<int64_t>& rows_from) const;
-  Call barrier() const { return {}; }
-  Call group(const std::vector<int>& ranks) const;
+  MemberCall all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const;
+  MemberCall broadcast(const std::vector<at::Tensor>& tensors, int root) const;
+  MemberCall reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) const;
+  MemberCall reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
+                            const std::vector<int64_t>& rows, ReduceOp op) const;
+  MemberCall all_gather(const at::Tensor& part, const at::Tensor& whole,
+                        const std::vector<int64_t>& rows) const;
+  MemberCall all_to_all(const at::Tensor& input, const at::Tensor& output,
+                        const std::vector<int64_t>& rows_to,
+                        const std::vector<int64_t>& rows_from) const;
+  MemberCall barrier() const { return {}; }
+  MemberCall group(const std::vector<int>& ranks) const;
   Contents message(const char* call, const at::Tensor& tensor, int peer, int tag) const;
 
   int rank() const { return rank_; }
@@ -92,8 +94,8 @@ class Caller {
   void check_member(const char* call, int member) const;
   void check_rows(const char* call, const at::Tensor& one, const at::Tensor& other,
                   const std::vector<int64_t>& rows) const;
-  Call cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole, const at::Tensor& part,
-                   const std::vector<int64_t>& rows) const;
+  MemberCall cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole,
+                         const at::Tensor& part, const std::vector<int64_t>& rows) const;
 
   int rank_, size_;
   std::string name_;

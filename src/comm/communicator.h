@@ -13,6 +13,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/FunctionRef.h>
 
 #include <chrono>
 #include <cstdint>
@@ -31,6 +33,8 @@ struct CommunicatorOptions {
   std::string name;  // for messages: "gradients 0"
   std::chrono::milliseconds deadline{std::chrono::minutes(30)};
 };
+
+struct MemberCall;
 
 class Communicator {
  public:
@@ -66,6 +70,16 @@ class Communicator {
   // The communicator of these members among themselves, ranked as listed. All members of this
   // communicator call it, with the same list; those that are not in it get null.
   virtual std::unique_ptr<Communicator> group(const std::vector<int>& ranks) = 0;
+
+  // Members that can read each other's memory (threads of one process) need no buffers between
+  // them: each shows some tensors, of any strides, and `work` gets those of all members, in the
+  // order of ranks. They stay as they are until all members have finished their work. `call` is
+  // what members compare (call.h). All members return false, and do nothing, where they cannot.
+  using ShownTensors = c10::ArrayRef<at::TensorList>;
+  virtual bool read_each_other(const MemberCall& /*call*/, at::TensorList /*mine*/,
+                               c10::function_ref<void(ShownTensors)> /*work*/) {
+    return false;
+  }
 };
 
 // Hands the text of each member to all, in the order of ranks. How the ends of a communicator find

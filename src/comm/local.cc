@@ -23,10 +23,11 @@ struct LocalHub;
 
 // A call and the memory that the others may use until its end.
 struct OpenCall {
-  Call call;
+  MemberCall call;
   Strip strip;                      // all_reduce, broadcast, reduce
   char* from = nullptr;             // what others read: whole, part or input
   std::shared_ptr<LocalHub> group;  // made by the first member of a group, kept by all of them
+  at::TensorList shown = {};        // read_each_other
 };
 
 // What one member tells the others. Counters count its calls; only the member writes them.
@@ -148,6 +149,17 @@ class LocalCommunicator final : public Communicator {
     run(open, [] {});
   }
 
+  bool read_each_other(const MemberCall& call, at::TensorList mine,
+                       c10::function_ref<void(ShownTensors)> work) override {
+    OpenCall open = {call, {}, nullptr, nullptr, mine};
+    run(open, [&] {
+      c10::SmallVector<at::TensorList, 16> shown;
+      for (int i = 0; i < size(); ++i) shown.push_back(call_of(i).shown);
+      work(shown);
+    });
+    return true;
+  }
+
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override;
 
  private:
@@ -166,7 +178,7 @@ class LocalCommunicator final : public Communicator {
   void throw_if_broken() const;
   // Ends a wait that cannot end well: `member` is what it waits for.
   void throw_if_left(int member, const std::atomic<uint64_t>& counter, uint64_t wanted) const;
-  void wait_for_all(std::atomic<uint64_t> Seat::*counter, const Call& call);
+  void wait_for_all(std::atomic<uint64_t> Seat::*counter, const MemberCall& call);
   void give_up(uint64_t number, const std::string& why) const;
   void look_at_mail();
   template <typename Ready>
@@ -227,7 +239,7 @@ std::exception_ptr LocalCommunicator::find_disagreement() const {
   return nullptr;
 }
 
-void LocalCommunicator::wait_for_all(std::atomic<uint64_t> Seat::*counter, const Call& call) {
+void LocalCommunicator::wait_for_all(std::atomic<uint64_t> Seat::*counter, const MemberCall& call) {
   const uint64_t number = calls_;
   for (int member = 0; member < size(); ++member) {
     const std::atomic<uint64_t>& theirs = seat(member).*counter;

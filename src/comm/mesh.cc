@@ -38,7 +38,7 @@ Mesh::~Mesh() {
 
 // --- calls --------------------------------------------------------------------------------------
 
-void Mesh::meet(const Call& call, const std::vector<Part>& sends,
+void Mesh::meet(const MemberCall& call, const std::vector<Part>& sends,
                 const std::vector<Part>& receives) {
   check_usable();
   current_ = call;

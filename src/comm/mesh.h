@@ -43,7 +43,8 @@ class Mesh {
   Watch& watch() const { return watch_; }
 
   // The first phase of a call: all members meet. Parts may be missing where there are no bytes.
-  void meet(const Call& call, const std::vector<Part>& sends, const std::vector<Part>& receives);
+  void meet(const MemberCall& call, const std::vector<Part>& sends,
+            const std::vector<Part>& receives);
   // A further phase of the same call.
   void follow(const std::vector<Part>& sends, const std::vector<Part>& receives);
 
@@ -120,7 +121,7 @@ class Mesh {
   const CommunicatorOptions options_;
   Watch& watch_;
   std::deque<Peer> peers_;
-  Call current_;  // for messages
+  MemberCall current_;  // for messages
   Wanted wanted_;
   std::string broken_;  // why nothing works any more
 };

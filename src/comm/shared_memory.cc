@@ -67,7 +67,7 @@ class SharedMemoryCommunicator final : public Communicator {
   // the sum of all members' pieces.
   void offer_strip(const Strip& strip, int64_t round) const;
   void sum_strip(const CallRecord& record, const Strip& strip, int64_t round) const;
-  void all_reduce_shared(const Call& call, const Strip& strip);
+  void all_reduce_shared(const MemberCall& call, const Strip& strip);
   void sum_offers(const CallRecord& record, int64_t round, int64_t offset, int64_t bytes,
                   const char* mine, std::initializer_list<void*> targets) const;
 
@@ -105,7 +105,7 @@ void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const Strip& 
 }
 
 void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) {
-  const Call call = caller().all_reduce(tensors, op);
+  const MemberCall call = caller().all_reduce(tensors, op);
   const Strip strip(tensors);
   if (size() > 2 && strip.bytes() > kSumAlone) return all_reduce_shared(call, strip);
   end_.run(
@@ -115,7 +115,7 @@ void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors
 }
 
 // Each member sums its share of the round and hands the result to all.
-void SharedMemoryCommunicator::all_reduce_shared(const Call& call, const Strip& strip) {
+void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const Strip& strip) {
   // Calls f(data, bytes, offset in the round, offset in the share).
   const auto each_of_share = [&](int64_t round, int member, const auto& f) {
     const ByteRange range = piece(strip.bytes(), round, Stage::kChunk);
@@ -155,7 +155,7 @@ void SharedMemoryCommunicator::all_reduce_shared(const Call& call, const Strip& 
 
 void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                       int root) {
-  const Call call = caller().reduce(tensors, op, root);
+  const MemberCall call = caller().reduce(tensors, op, root);
   const Strip strip(tensors);
   end_.run(
       call, [&] { return pieces(strip.bytes(), Stage::kChunk); },
@@ -168,7 +168,7 @@ void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, Re
 }
 
 void SharedMemoryCommunicator::broadcast(const std::vector<at::Tensor>& tensors, int root) {
-  const Call call = caller().broadcast(tensors, root);
+  const MemberCall call = caller().broadcast(tensors, root);
   const Strip strip(tensors);
   end_.run(
       call, [&] { return pieces(strip.bytes(), Stage::kChunk); },
@@ -187,7 +187,7 @@ void SharedMemoryCommunicator::broadcast(const std::vector<at::Tensor>& tensors,
 
 void SharedMemoryCommunicator::reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
                                               const std::vector<int64_t>& rows, ReduceOp op) {
-  const Call call = caller().reduce_scatter(whole, part, rows, op);
+  const MemberCall call = caller().reduce_scatter(whole, part, rows, op);
   const int64_t piece_bytes = private_piece();
   const Parts parts(whole, rows, call.row_bytes());
   end_.run(
@@ -210,7 +210,7 @@ void SharedMemoryCommunicator::reduce_scatter(const at::Tensor& whole, const at:
 
 void SharedMemoryCommunicator::all_gather(const at::Tensor& part, const at::Tensor& whole,
                                           const std::vector<int64_t>& rows) {
-  const Call call = caller().all_gather(part, whole, rows);
+  const MemberCall call = caller().all_gather(part, whole, rows);
   const Parts parts(whole, rows, call.row_bytes());
   const char* mine = static_cast<char*>(part.data_ptr());
   end_.run(
@@ -231,7 +231,7 @@ void SharedMemoryCommunicator::all_gather(const at::Tensor& part, const at::Tens
 void SharedMemoryCommunicator::all_to_all(const at::Tensor& input, const at::Tensor& output,
                                           const std::vector<int64_t>& rows_to,
                                           const std::vector<int64_t>& rows_from) {
-  const Call call = caller().all_to_all(input, output, rows_to, rows_from);
+  const MemberCall call = caller().all_to_all(input, output, rows_to, rows_from);
   const int64_t piece_bytes = private_piece();
   const Parts to(input, rows_to, call.row_bytes()), from(output, rows_from, call.row_bytes());
   // All members must make as many rounds: the longest message between any two of them counts.

@@ -55,7 +55,7 @@ void StageEnd::throw_if_gone(int member, const Ready& ready) const {
 
 // --- rounds ------------------------------------------------------------------------------------
 
-void StageEnd::publish(const Call& call) {
+void StageEnd::publish(const MemberCall& call) {
   EPL_ASSERT(call.record.row_count <= stage_.row_limit(), "a record has at most two rows a member");
   stage_.record(caller_.rank(), first_) = call.record;
   std::copy(call.rows.begin(), call.rows.end(), stage_.rows(caller_.rank(), first_));
@@ -63,7 +63,7 @@ void StageEnd::publish(const Call& call) {
 
 // Members that disagree have all offered one round, and nothing else. Whoever throws says first
 // that it has read the records, so that all of them can go on.
-void StageEnd::compare_calls(const Call& call) {
+void StageEnd::compare_calls(const MemberCall& call) {
   std::vector<CallView> views;
   views.reserve(static_cast<size_t>(caller_.size()));
   for (int member = 0; member < caller_.size(); ++member) {
@@ -87,7 +87,7 @@ void StageEnd::count_up(std::atomic<uint64_t> SharedSeat::*counter) {
 }
 
 void StageEnd::wait_for_all(std::atomic<uint64_t> SharedSeat::*counter, uint64_t wanted,
-                            const Call& call) {
+                            const MemberCall& call) {
   for (int member = 0; member < caller_.size(); ++member) {
     const std::atomic<uint64_t>& theirs = stage_.seat(member).*counter;
     const auto ready = [&] { return theirs.load(std::memory_order_seq_cst) >= wanted; };

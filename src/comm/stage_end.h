@@ -34,16 +34,16 @@ class StageEnd {
   // In step k a member offers round k, consumes round k - 1 and, where there is something to
   // collect, collects round k - 2: members seldom wait for each other.
   template <typename Count, typename Offer, typename Consume, typename Collect>
-  void run(const Call& call, const Count& count, const Offer& offer, const Consume& consume,
+  void run(const MemberCall& call, const Count& count, const Offer& offer, const Consume& consume,
            const Collect& collect) {
     guard([&] { run_rounds(call, count, offer, consume, collect); });
   }
   template <typename Count, typename Offer, typename Consume>
-  void run(const Call& call, const Count& count, const Offer& offer, const Consume& consume) {
+  void run(const MemberCall& call, const Count& count, const Offer& offer, const Consume& consume) {
     run(call, count, offer, consume, Nothing());
   }
   // One round in which the members only meet.
-  void meet(const Call& call) {
+  void meet(const MemberCall& call) {
     run(
         call, [] { return 1; }, Nothing(), Nothing());
   }
@@ -66,12 +66,13 @@ class StageEnd {
   };
 
   template <typename Count, typename Offer, typename Consume, typename Collect>
-  void run_rounds(const Call& call, const Count& count, const Offer& offer, const Consume& consume,
-                  const Collect& collect);
-  void publish(const Call& call);
-  void compare_calls(const Call& call);
+  void run_rounds(const MemberCall& call, const Count& count, const Offer& offer,
+                  const Consume& consume, const Collect& collect);
+  void publish(const MemberCall& call);
+  void compare_calls(const MemberCall& call);
   void count_up(std::atomic<uint64_t> SharedSeat::*counter);
-  void wait_for_all(std::atomic<uint64_t> SharedSeat::*counter, uint64_t wanted, const Call& call);
+  void wait_for_all(std::atomic<uint64_t> SharedSeat::*counter, uint64_t wanted,
+                    const MemberCall& call);
 
   template <typename Body>
   void guard(const Body& body);
@@ -113,7 +114,7 @@ void StageEnd::guard(const Body& body) {
 //   offers   when all have consumed them, which is waited for;
 //   results  when all have collected them: whoever offered round k has collected round k - 3.
 template <typename Count, typename Offer, typename Consume, typename Collect>
-void StageEnd::run_rounds(const Call& call, const Count& count, const Offer& offer,
+void StageEnd::run_rounds(const MemberCall& call, const Count& count, const Offer& offer,
                           const Consume& consume, const Collect& collect) {
   constexpr auto kOffered = &SharedSeat::offered, kConsumed = &SharedSeat::consumed;
   constexpr bool kCollects = !std::is_same_v<Collect, Nothing>;

@@ -48,7 +48,7 @@ class TcpCommunicator final : public Communicator {
   const CommunicatorOptions& options() const override { return mesh_->options(); }
 
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
-    const Call call = caller().all_reduce(tensors, op);
+    const MemberCall call = caller().all_reduce(tensors, op);
     const Strip strip(tensors);
     if (strip.bytes() <= kSmall) {
       meet_whole(call, strip, -1);
@@ -62,7 +62,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) override {
-    const Call call = caller().reduce(tensors, op, root);
+    const MemberCall call = caller().reduce(tensors, op, root);
     const Strip strip(tensors);
     if (strip.bytes() <= kSmall) {
       meet_whole(call, strip, root);
@@ -82,7 +82,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   void broadcast(const std::vector<at::Tensor>& tensors, int root) override {
-    const Call call = caller().broadcast(tensors, root);
+    const MemberCall call = caller().broadcast(tensors, root);
     const Strip strip(tensors);
     const bool small = strip.bytes() <= kSmall;
     const auto piece = [&](int member) {
@@ -98,7 +98,7 @@ class TcpCommunicator final : public Communicator {
 
   void reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
                       const std::vector<int64_t>& rows, ReduceOp op) override {
-    const Call call = caller().reduce_scatter(whole, part, rows, op);
+    const MemberCall call = caller().reduce_scatter(whole, part, rows, op);
     const std::vector<int64_t> begins = places(rows, call.row_bytes());
     const auto bytes = static_cast<int64_t>(part.nbytes());
     reserve_staging(size(), bytes);
@@ -112,7 +112,7 @@ class TcpCommunicator final : public Communicator {
 
   void all_gather(const at::Tensor& part, const at::Tensor& whole,
                   const std::vector<int64_t>& rows) override {
-    const Call call = caller().all_gather(part, whole, rows);
+    const MemberCall call = caller().all_gather(part, whole, rows);
     const std::vector<int64_t> begins = places(rows, call.row_bytes());
     const Spans mine{{address(part), part.nbytes()}};
     mesh_->meet(call, parts_of_others([&](int /*to*/) { return mine; }),
@@ -124,7 +124,7 @@ class TcpCommunicator final : public Communicator {
   void all_to_all(const at::Tensor& input, const at::Tensor& output,
                   const std::vector<int64_t>& rows_to,
                   const std::vector<int64_t>& rows_from) override {
-    const Call call = caller().all_to_all(input, output, rows_to, rows_from);
+    const MemberCall call = caller().all_to_all(input, output, rows_to, rows_from);
     const std::vector<int64_t> to = places(rows_to, call.row_bytes());
     const std::vector<int64_t> from = places(rows_from, call.row_bytes());
     mesh_->meet(call, parts_of_others([&](int other) { return rows_of(input, to, other); }),
@@ -140,7 +140,7 @@ class TcpCommunicator final : public Communicator {
   void barrier() override { mesh_->meet(caller().barrier(), {}, {}); }
 
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
-    const Call call = caller().group(ranks);
+    const MemberCall call = caller().group(ranks);
     const auto place = std::find(ranks.begin(), ranks.end(), rank());
     if (place == ranks.end()) {
       exchange_addresses(call, "");
@@ -199,7 +199,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   // Everything to all, or to the root alone.
-  void meet_whole(const Call& call, const Strip& strip, int root) {
+  void meet_whole(const MemberCall& call, const Strip& strip, int root) {
     reserve_staging(size(), strip.bytes());
     const Spans all = spans_of(strip, 0, strip.bytes());
     const bool receives = root < 0 || root == rank();
@@ -211,7 +211,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   // To each member its share, from each member ours.
-  void meet_shares(const Call& call, const Strip& strip) {
+  void meet_shares(const MemberCall& call, const Strip& strip) {
     const ByteRange mine = share(strip, rank());
     reserve_staging(size() + 1, mine.end - mine.begin);
     mesh_->meet(call, parts_of_others([&](int to) { return share_spans(strip, to); }),
@@ -244,7 +244,8 @@ class TcpCommunicator final : public Communicator {
   }
 
   // Reduces [begin, end) of the strip, into itself or to `aside`.
-  void reduce_range(const Call& call, const Strip& strip, const ByteRange& range, char* aside) {
+  void reduce_range(const MemberCall& call, const Strip& strip, const ByteRange& range,
+                    char* aside) {
     const auto width = static_cast<int64_t>(c10::elementSize(call.record.type));
     strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
       const std::vector<const void*> sources = sources_of_share(data, offset + bytes, offset);
@@ -254,7 +255,7 @@ class TcpCommunicator final : public Communicator {
     });
   }
 
-  std::vector<std::string> exchange_addresses(const Call& call, const std::string& mine) {
+  std::vector<std::string> exchange_addresses(const MemberCall& call, const std::string& mine) {
     EPL_ASSERT(mine.size() < kAddressBytes, "an address fits into its field");
     std::vector<char> fields(kAddressBytes * static_cast<size_t>(size()), '\0');
     const auto field = [&](int member) {

@@ -41,7 +41,7 @@ class TwoLevelCommunicator final : public Communicator {
   const CommunicatorOptions& options() const override { return options_; }
 
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
-    const Call call = caller_.all_reduce(tensors, op);
+    const MemberCall call = caller_.all_reduce(tensors, op);
     const std::vector<at::Tensor> wide = widened(tensors, call.record.type);
     parts_.inner->reduce(wide, without_mean(op), 0);
     if (parts_.outer) {
@@ -53,7 +53,7 @@ class TwoLevelCommunicator final : public Communicator {
   }
 
   void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) override {
-    const Call call = caller_.reduce(tensors, op, root);
+    const MemberCall call = caller_.reduce(tensors, op, root);
     std::vector<at::Tensor> copies;
     for (const at::Tensor& tensor : tensors) {
       copies.push_back(tensor.to(accumulation_type(call.record.type), false, /*copy=*/true));
@@ -79,7 +79,7 @@ class TwoLevelCommunicator final : public Communicator {
 
   void reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
                       const std::vector<int64_t>& rows, ReduceOp op) override {
-    const Call call = caller_.reduce_scatter(whole, part, rows, op);
+    const MemberCall call = caller_.reduce_scatter(whole, part, rows, op);
     // In the order of groups, so that what a group gets lies together.
     const at::Tensor grouped = by_group(whole, rows).to(accumulation_type(call.record.type));
     const std::vector<int64_t> group_rows = rows_of_groups(rows);
