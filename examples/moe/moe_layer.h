@@ -21,6 +21,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace moe {
@@ -56,12 +58,12 @@ inline int64_t capacity_of(int64_t tokens, const ExpertOptions& options, bool tr
 struct Routing {
   torch::Tensor dispatch;  // [groups, tokens, experts, places]: 1 where a token has a place, else 0
   torch::Tensor combine;   // the same times the weight of that expert's answer
-  torch::Tensor balance;   // the auxiliary loss: 1 where all experts are used alike, else more
+  torch::Tensor balance;   // the auxiliary loss: 1 where all experts are used alike
 };
 
 // 1 at the number that each element holds, in a new last dimension. A number past the end gives
 // zeros only, unlike torch::one_hot: that is how tokens beyond the capacity are dropped.
-inline torch::Tensor one_hot(const torch::Tensor& numbers, int64_t count) {
+inline torch::Tensor mark(const torch::Tensor& numbers, int64_t count) {
   const torch::Tensor all = torch::arange(count, numbers.options());
   return numbers.unsqueeze(-1).eq(all).to(torch::kFloat);
 }
@@ -73,7 +75,7 @@ inline torch::Tensor places_of(const torch::Tensor& choice, const torch::Tensor&
                                int64_t capacity) {
   const torch::Tensor before = torch::cumsum(choice, 1) - choice + taken;
   const torch::Tensor place = (before * choice).sum(-1);
-  return choice.unsqueeze(-1) * one_hot(place, capacity).unsqueeze(-2);
+  return choice.unsqueeze(-1) * mark(place, capacity).unsqueeze(-2);
 }
 
 // `scores` [groups, tokens, experts] of the gate; `mask` [groups, tokens] is 1 for a token and 0
@@ -83,7 +85,7 @@ inline Routing route(const torch::Tensor& scores, const torch::Tensor& mask, Gat
   const int64_t experts = scores.size(-1);
   const torch::Tensor real = mask.unsqueeze(-1);
   const torch::Tensor gates = torch::softmax(scores, -1);
-  const torch::Tensor first = one_hot(gates.argmax(-1), experts) * real;
+  const torch::Tensor first = mark(gates.argmax(-1), experts) * real;
   const torch::Tensor first_gate = (gates * first).sum(-1);
   const torch::Tensor first_places = places_of(first, torch::zeros({}), capacity);
   const auto weighted = [](const torch::Tensor& places, const torch::Tensor& weight) {
@@ -96,7 +98,7 @@ inline Routing route(const torch::Tensor& scores, const torch::Tensor& mask, Gat
     routing.combine = weighted(first_places, first_gate);
   } else {
     const torch::Tensor rest = gates.masked_fill(first.gt(0), -1);
-    const torch::Tensor second = one_hot(rest.argmax(-1), experts) * real;
+    const torch::Tensor second = mark(rest.argmax(-1), experts) * real;
     const torch::Tensor second_gate = (gates * second).sum(-1);
     // All first choices go before all second ones.
     const torch::Tensor second_places = places_of(second, first.sum(1, true), capacity);
@@ -117,6 +119,10 @@ inline Routing route(const torch::Tensor& scores, const torch::Tensor& mask, Gat
 
 struct MoeLayerImpl : torch::nn::Module {
   explicit MoeLayerImpl(const ExpertOptions& options) : options(options) {
+    if (options.gating == Gating::kTop2 && options.experts < 2) {
+      throw std::runtime_error("a token cannot choose two of " + std::to_string(options.experts) +
+                               " experts");
+    }
     gate = register_module(
         "gate",
         torch::nn::Linear(torch::nn::LinearOptions(options.width, options.experts).bias(false)));
