@@ -34,6 +34,7 @@
 #include "examples/bert/training.h"
 #include "examples/bert/weights.h"
 #include "examples/bert/wordpiece.h"
+#include "examples/common/training.h"
 #include "examples/progress.h"
 
 namespace {
@@ -155,8 +156,6 @@ bert::QuestionAnswering make_network(const Options& options, const bert::Weights
 
 void describe(const Options& options, const Data& data, const bert::QuestionAnswering& net,
               int devices) {
-  int64_t parameters = 0;
-  for (const torch::Tensor& parameter : net->parameters()) parameters += parameter.numel();
   std::cout << "questions: " << data.training.questions.size() << " for training, "
             << data.testing.questions.size() << " for tests; vocabulary: " << data.vocabulary
             << " pieces\n"
@@ -164,7 +163,8 @@ void describe(const Options& options, const Data& data, const bert::QuestionAnsw
             << data.testing_features.windows.size() << " for tests, " << options.windows.length
             << " tokens each\n"
             << "network: " << options.network.layers << " layers of width "
-            << options.network.hidden << ", " << parameters << " parameters; ";
+            << options.network.hidden << ", " << examples::count_parameters(*net)
+            << " parameters; ";
   if (options.plain) {
     std::cout << "trained by the plain loop";
   } else if (devices == 1) {

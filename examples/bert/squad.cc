@@ -6,8 +6,8 @@
 #include <random>
 #include <stdexcept>
 
-#include "examples/bert/files.h"
 #include "examples/bert/unicode.h"
+#include "examples/common/files.h"
 
 namespace bert {
 namespace {
@@ -90,7 +90,7 @@ QuestionSet read_part(const fs::path& folder, const std::string& part) {
 QuestionSet read_squad(const fs::path& path) {
   return with_path_in_errors(path, "SQuAD file", [&] {
     QuestionSet set;
-    const json root = json::parse(read_whole(path));
+    const json root = json::parse(examples::read_whole(path));
     for (const json& article : root.at("data")) {
       for (const json& paragraph : article.at("paragraphs")) read_paragraph(paragraph, set);
     }
@@ -135,12 +135,13 @@ void append(QuestionSet& set, const QuestionSet& more) {
 }
 
 void write_predictions(const fs::path& path, const Predictions& predictions) {
-  write_whole(path, json(predictions).dump(/*indent=*/1) + "\n");
+  examples::write_whole(path, json(predictions).dump(/*indent=*/1) + "\n");
 }
 
 Predictions read_predictions(const fs::path& path) {
-  return with_path_in_errors(path, "file of predictions",
-                             [&] { return json::parse(read_whole(path)).get<Predictions>(); });
+  return with_path_in_errors(path, "file of predictions", [&] {
+    return json::parse(examples::read_whole(path)).get<Predictions>();
+  });
 }
 
 }  // namespace bert

@@ -4,26 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "examples/common/training.h"
+
 namespace bert {
 namespace {
 
 constexpr size_t kWindowsScoredAtOnce = 32;
-
-// Biases and norms are not drawn towards zero.
-std::unique_ptr<torch::optim::AdamW> make_optimizer(const QuestionAnswering& net,
-                                                    double weight_decay) {
-  std::vector<torch::Tensor> decayed, free;
-  for (const torch::Tensor& parameter : net->parameters()) {
-    (parameter.dim() > 1 ? decayed : free).push_back(parameter);
-  }
-  const auto group = [](std::vector<torch::Tensor> parameters, double decay) {
-    return torch::optim::OptimizerParamGroup(
-        std::move(parameters), std::make_unique<torch::optim::AdamWOptions>(
-                                   torch::optim::AdamWOptions().eps(1e-6).weight_decay(decay)));
-  };
-  return std::make_unique<torch::optim::AdamW>(std::vector<torch::optim::OptimizerParamGroup>{
-      group(std::move(decayed), weight_decay), group(std::move(free), 0)});
-}
 
 epl::Batch batch_of(const Rows& rows) { return {rows.ids, rows.segments, rows.mask, rows.spans}; }
 
@@ -36,7 +22,8 @@ torch::Tensor loss_of(QuestionAnswering& net, const epl::Batch& batch) {
 Training::Training(QuestionAnswering net, const TrainingOptions& options, By by)
     : net_(std::move(net)), options_(options) {
   steps_done_ = net_->register_buffer("steps_done", torch::zeros({}, torch::kInt64));
-  optimizer_ = make_optimizer(net_, options.weight_decay);
+  optimizer_ = std::make_unique<torch::optim::AdamW>(
+      examples::adamw_groups(*net_, options.weight_decay, /*eps=*/1e-6));
   if (by == By::kPlain) return;
   epl::TrainerOptions trainer_options;
   trainer_options.clip_grad_norm = options.clip;

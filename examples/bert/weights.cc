@@ -8,8 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "examples/bert/files.h"
 #include "examples/bert/pickle.h"
+#include "examples/common/files.h"
 
 namespace bert {
 namespace {
@@ -256,7 +256,7 @@ void write_weights(const fs::path& path, const torch::nn::Module& net) {
     named.insert(parameter.key(), parameter.value().detach());
   }
   const std::vector<char> bytes = torch::pickle_save(named);
-  write_whole(path, std::string(bytes.begin(), bytes.end()));
+  examples::write_whole(path, std::string(bytes.begin(), bytes.end()));
 }
 
 NetworkOptions sizes_of(const Weights& weights) {

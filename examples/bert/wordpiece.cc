@@ -5,7 +5,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "examples/bert/files.h"
+#include "examples/common/files.h"
 
 namespace bert {
 namespace {
@@ -70,7 +70,7 @@ int64_t Vocabulary::find(const std::string& piece) const {
 
 Vocabulary Vocabulary::read(const std::filesystem::path& path) {
   std::vector<std::string> pieces;
-  const std::string text = read_whole(path);
+  const std::string text = examples::read_whole(path);
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     pieces.push_back(text.substr(at, end - at));
@@ -106,7 +106,7 @@ Vocabulary Vocabulary::of_texts(const std::vector<std::string>& texts, size_t si
 void Vocabulary::write(const std::filesystem::path& path) const {
   std::string text;
   for (const std::string& piece : pieces_) text += piece + "\n";
-  write_whole(path, text);
+  examples::write_whole(path, text);
 }
 
 std::vector<Token> Tokenizer::tokenize(std::string_view text) const {

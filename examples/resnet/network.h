@@ -1,10 +1,15 @@
 // ResNet-18, -34, -50 and -101 (He et al., "Deep Residual Learning for Image Recognition", 2015)
 // with the stride in the 3x3 convolution of a bottleneck, as torchvision has it.
+//
+// For very many classes the layers before the classifier stand in one scope, which copies them, and
+// the classifier with its loss in another, which cuts them over the classes: loss() with `split`.
 #pragma once
 
+#include <epl/strategy.h>
 #include <torch/torch.h>
 
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -53,7 +58,8 @@ struct ResidualBlockImpl : torch::nn::Module {
 TORCH_MODULE(ResidualBlock);
 
 struct ResNetImpl : torch::nn::Module {
-  ResNetImpl(int depth, int64_t classes) {
+  // `split`: devices that share the classes; 0: no scopes.
+  ResNetImpl(int depth, int64_t classes, int split = 0) : split(split) {
     const std::array<int, 4> blocks = blocks_of(depth);
     const bool bottleneck = depth >= 50;
     stem->push_back(convolution(3, 64, 7, 2));
@@ -77,8 +83,21 @@ struct ResNetImpl : torch::nn::Module {
 
   // Images [n, 3, height, width] -> scores [n, classes].
   torch::Tensor forward(const torch::Tensor& images) {
-    const torch::Tensor features = stages->forward(stem->forward(images));
-    return classifier->forward(features.mean({2, 3}));
+    return classifier->forward(features(images));
+  }
+
+  // The mean cross entropy of the images' classes.
+  torch::Tensor loss(const torch::Tensor& images, const torch::Tensor& labels) {
+    std::optional<epl::With> scope;
+    if (split > 0) scope.emplace(epl::replicate(split, "features"));
+    const torch::Tensor seen = features(images);
+    if (split > 0) scope.emplace(epl::split(split, "classifier"));
+    return torch::nn::functional::cross_entropy(classifier->forward(seen), labels);
+  }
+
+  // [n, 3, height, width] -> [n, channels].
+  torch::Tensor features(const torch::Tensor& images) {
+    return stages->forward(stem->forward(images)).mean({2, 3});
   }
 
  private:
@@ -108,6 +127,7 @@ struct ResNetImpl : torch::nn::Module {
     }
   }
 
+  int split;
   torch::nn::Sequential stem, stages;
   torch::nn::Linear classifier{nullptr};
 };

@@ -6,6 +6,8 @@
 //   build/bin/resnet --depth 18 --image-size 32       a smaller one
 //   build/bin/resnet --data photos --image-size 224   JPEG and PNG files, one sub-folder a class
 //   build/bin/resnet --checkpoint resnet.pt           goes on where an earlier run stopped
+//   EPL_DEVICES=2 build/bin/resnet --split --classes 100000 --depth 18 --image-size 32
+//                                                     the classifier cut over its classes
 //
 // The output has this shape; numbers in <> depend on the machine:
 //
@@ -16,7 +18,7 @@
 //   ...
 //
 // What is EPL's here: epl::init, the default strategy, the sampler with worker_batch_size, and the
-// Trainer. The rest is any LibTorch program.
+// Trainer; for --split the scopes in network.h. The rest is any LibTorch program.
 #include <epl/epl.h>
 
 #include <CLI/CLI.hpp>
@@ -24,6 +26,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "examples/common/training.h"
 #include "examples/progress.h"
 #include "images.h"
 #include "network.h"
@@ -37,6 +40,8 @@ struct Options {
   int64_t image_size = 64;
   double min_crop = 0.5;
   int64_t test_images = 0;
+  bool split = false;
+  int64_t classes = 0;
   int64_t batch = 32;
   int64_t epochs = 3;
   int64_t steps = 0;
@@ -45,6 +50,7 @@ struct Options {
   double warmup = 0.05;
   double weight_decay = 1e-4;
   std::string checkpoint;
+  bool plan = false;
   uint64_t seed = 0;
   size_t loader_threads = 1;
   int threads = 0;
@@ -53,6 +59,9 @@ struct Options {
 struct Data {
   std::shared_ptr<const ImageSource> training;
   std::shared_ptr<const ImageSource> testing;
+  // With --classes the classes of the images are spread over those of the network: class i of the
+  // images is class i * spread.
+  int64_t spread = 1;
 };
 
 Data read_data(const Options& options) {
@@ -82,6 +91,11 @@ Data read_data(const Options& options) {
   if (data.training->size() == 0 || data.testing->size() == 0) {
     throw std::runtime_error("there are too few images for training and tests in " + options.data);
   }
+  if (options.classes > 0) data.spread = options.classes / data.training->classes();
+  if (data.spread == 0) {
+    throw std::runtime_error("the images have " + std::to_string(data.training->classes()) +
+                             " classes, which is more than --classes");
+  }
   return data;
 }
 
@@ -105,7 +119,8 @@ double test_accuracy(epl::Trainer& trainer, ResNet& net, const Data& data, const
       return {torch::nn::functional::cross_entropy(scores, rows[1]),
               {{"hits", scores.argmax(1).eq(rows[1]).sum()}}};
     };
-    const epl::StepOutput output = trainer.evaluate(count_hits, {batch.data, batch.target});
+    const epl::StepOutput output =
+        trainer.evaluate(count_hits, {batch.data, batch.target * data.spread});
     hits += output.metrics.at("hits").item<double>();
   }
   return 100 * hits / static_cast<double>(data.testing->size());
@@ -115,16 +130,16 @@ void train(const Options& options, const Data& data) {
   const epl::Cluster& cluster = epl::Env::get().cluster;
   const bool speaks = cluster.worker_index == 0;  // prints and saves
   torch::manual_seed(options.seed);               // all workers begin with the same parameters
-  epl::set_default_strategy(epl::replicate(1));
-  ResNet net(options.depth, data.training->classes());
+  if (!options.split) epl::set_default_strategy(epl::replicate(1));
+  ResNet net(options.depth, options.classes > 0 ? options.classes : data.training->classes(),
+             options.split ? cluster.total_gpu_num : 0);
   // Counted in a buffer of the network, so that checkpoints know it.
   torch::Tensor steps_done = net->register_buffer("steps_done", torch::zeros({}, torch::kInt64));
   torch::optim::SGD optimizer(
       net->parameters(),
       torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(options.weight_decay));
-  epl::Trainer trainer(net, optimizer, [&](const epl::Batch& batch) {
-    return torch::nn::functional::cross_entropy(net->forward(batch[0]), batch[1]);
-  });
+  epl::Trainer trainer(net, optimizer,
+                       [&](const epl::Batch& batch) { return net->loss(batch[0], batch[1]); });
   const bool resumes = !options.checkpoint.empty() && std::filesystem::exists(options.checkpoint);
   if (resumes) trainer.load(options.checkpoint);
 
@@ -145,9 +160,7 @@ void train(const Options& options, const Data& data) {
   const int64_t images_per_step = options.batch * cluster.total_gpu_num;
   int64_t step = steps_done.item<int64_t>();
   if (speaks) {
-    int64_t parameters = 0;
-    for (const torch::Tensor& parameter : net->parameters()) parameters += parameter.numel();
-    std::cout << "network: ResNet-" << options.depth << ", " << parameters
+    std::cout << "network: ResNet-" << options.depth << ", " << examples::count_parameters(*net)
               << " parameters; batch: " << options.batch << " images on each of "
               << cluster.total_gpu_num << " devices" << std::endl;
     if (resumes) std::cout << "goes on after step " << step << " of " << steps << std::endl;
@@ -167,7 +180,8 @@ void train(const Options& options, const Data& data) {
         static_cast<torch::optim::SGDOptions&>(group.options())
             .lr(learning_rate_at(step, steps, peak, options));
       }
-      const double loss = trainer.step({batch.data, batch.target}).loss;
+      const double loss = trainer.step({batch.data, batch.target * data.spread}).loss;
+      if (speaks && options.plan && step == first_step) std::cout << trainer.plan() << std::endl;
       steps_done.fill_(++step);
       if (speaks) progress.show(title, step - first_step, loss);
       if (step == steps) break;
@@ -184,7 +198,7 @@ void train(const Options& options, const Data& data) {
 
 void run(const Options& options) {
   if (options.threads > 0) torch::set_num_threads(options.threads);
-  epl::init();
+  epl::init(epl::Config{{"cluster.colocate_split_and_replicate", options.split}});
   const Data data = read_data(options);
   if (epl::Env::get().cluster.worker_index == 0) {
     std::cout << "images: " << data.training->size() << " for training in "
@@ -210,6 +224,10 @@ int main(int argc, char** argv) {
   app.add_option("--test-data", options.test_data,
                  "The same for tests; else a tenth of --data is held out")
       ->needs("--data");
+  app.add_flag("--split", options.split, "Cuts the classifier over the devices by its classes");
+  app.add_option("--classes", options.classes,
+                 "Classes of the classifier, over which those of the images are spread; 0: theirs")
+      ->check(count);
   app.add_option("--image-size", options.image_size, "Side of what the network sees, in pixels")
       ->check(positive);
   app.add_option("--min-crop", options.min_crop, "Least part of a picture that training cuts out")
@@ -230,6 +248,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--checkpoint", options.checkpoint,
                  "File that is read at the beginning, if it exists, and written after each epoch");
+  app.add_flag("--plan", options.plan, "Prints what EPL made of the step");
   app.add_option("--seed", options.seed, "Of parameters and of the order of the images");
   app.add_option("--loader-threads", options.loader_threads, "Threads that read images; 0: none");
   app.add_option("--threads", options.threads, "Threads to compute with; 0: LibTorch's choice")

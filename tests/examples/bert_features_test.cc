@@ -5,7 +5,7 @@
 #include "examples/bert/features.h"
 #include "examples/bert/squad_metric.h"
 #include "examples/bert/synthetic.h"
-#include "tests/examples/bert_files.h"
+#include "tests/examples/example_files.h"
 
 namespace {
 

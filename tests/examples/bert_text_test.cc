@@ -6,13 +6,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "examples/bert/files.h"
 #include "examples/bert/squad.h"
 #include "examples/bert/squad_metric.h"
 #include "examples/bert/wordpiece.h"
-#include "tests/examples/bert_files.h"
+#include "examples/common/files.h"
+#include "tests/examples/example_files.h"
 
 namespace {
+
+using BertFiles = ExampleFiles;
 
 using nlohmann::json;
 using testing::ElementsAre;
@@ -111,11 +113,11 @@ TEST_F(BertFiles, VocabularyComesBackAsItWasWritten) {
 
 TEST_F(BertFiles, AreReadCompressedOrPlainAndMissedByName) {
   write("plain.json", "some text");
-  EXPECT_EQ(bert::read_whole(path("plain.json")), "some text");
-  EXPECT_THAT(error_of([&] { bert::read_whole(path("absent")); }),
+  EXPECT_EQ(examples::read_whole(path("plain.json")), "some text");
+  EXPECT_THAT(error_of([&] { examples::read_whole(path("absent")); }),
               HasSubstr("cannot open " + path("absent").string()));
-  EXPECT_THAT(error_of([&] { bert::read_whole(folder_); }), HasSubstr("it is a folder"));
-  EXPECT_THAT(error_of([&] { bert::write_whole(path("no/folder"), "text"); }),
+  EXPECT_THAT(error_of([&] { examples::read_whole(folder_); }), HasSubstr("it is a folder"));
+  EXPECT_THAT(error_of([&] { examples::write_whole(path("no/folder"), "text"); }),
               HasSubstr("cannot write " + path("no/folder").string()));
 }
 
@@ -197,8 +199,8 @@ TEST(PublishedWordPiece, AgreesOnAllQuestions) {
   if (!folder) GTEST_SKIP() << kNoSharedData;
   const bert::Tokenizer tokenizer(bert::Vocabulary::read(*folder / "vocab.txt"));
   ASSERT_EQ(tokenizer.vocabulary().size(), 30522);
-  const json goldens = json::parse(bert::read_whole(*folder / "question_tokens.json.gz"));
-  const json ids = json::parse(bert::read_whole(*folder / "tokenized_questions.json.gz"));
+  const json goldens = json::parse(examples::read_whole(*folder / "question_tokens.json.gz"));
+  const json ids = json::parse(examples::read_whole(*folder / "tokenized_questions.json.gz"));
   ASSERT_EQ(goldens.size(), 10570U);
   ASSERT_EQ(ids.size(), 10570U);
   for (size_t i = 0; i < goldens.size(); ++i) {

@@ -5,10 +5,12 @@
 #include "examples/bert/squad_metric.h"
 #include "examples/bert/synthetic.h"
 #include "examples/bert/training.h"
-#include "tests/examples/bert_files.h"
+#include "tests/examples/example_files.h"
 #include "tests/parity/on_devices.h"
 
 namespace {
+
+using BertFiles = ExampleFiles;
 
 struct Trained {
   bert::Predictions predictions;

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "examples/bert/files.h"
 #include "examples/bert/weights.h"
-#include "tests/examples/bert_files.h"
+#include "examples/common/files.h"
+#include "tests/examples/example_files.h"
 
 namespace {
+
+using BertFiles = ExampleFiles;
 
 using testing::ElementsAre;
 using testing::HasSubstr;

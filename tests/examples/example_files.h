@@ -1,4 +1,4 @@
-// What the tests of examples/bert share: a folder of their own, and published data where it is.
+// What the tests of examples share: a folder of their own, and published data where it is.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@
 #include <string>
 
 // A folder that is gone after the test.
-class BertFiles : public testing::Test {
+class ExampleFiles : public testing::Test {
  protected:
-  BertFiles() {
-    std::string name = (std::filesystem::temp_directory_path() / "epl_bert_XXXXXX").string();
+  ExampleFiles() {
+    std::string name = (std::filesystem::temp_directory_path() / "epl_example_XXXXXX").string();
     folder_ = mkdtemp(name.data());
   }
-  ~BertFiles() override { std::filesystem::remove_all(folder_); }
+  ~ExampleFiles() override { std::filesystem::remove_all(folder_); }
 
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }
   void write(const std::string& name, const std::string& bytes) const {

@@ -1,4 +1,4 @@
-#include "examples/bert/files.h"
+#include "examples/common/files.h"
 
 #include <unistd.h>
 #include <zlib.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <stdexcept>
 
-namespace bert {
+namespace examples {
 
 std::string read_whole(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
@@ -48,4 +48,4 @@ void write_whole(const std::filesystem::path& path, const std::string& text) {
   std::filesystem::rename(temporary, path);
 }
 
-}  // namespace bert
+}  // namespace examples
