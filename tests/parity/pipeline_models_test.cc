@@ -27,6 +27,23 @@ TEST_P(StagedModels, TrainByEverySchedule) {
 
 TEST_P(StagedModels, TrainInReplicas) { EXPECT_TRUE(trains(layout(2, 2))); }
 
+// The gradient of a table that two stages have parts of is one to whoever clips or compares it.
+TEST(StagedModels, AreClippedAndVerifiedWithTiedParameters) {
+  for (const std::string model : {"tied embedding", "tied in three of four"}) {
+    const StagedModel& staged = staged_model(model);
+    for (int replicas : {1, 2}) {
+      const Variant variant = pipeline(staged.stages, 2, replicas).clip_norm(0.05);
+      EXPECT_TRUE(parity(staged.make, staged.batch, staged.exactness, variant)) << model;
+      EXPECT_TRUE(
+          parity(staged.make, staged.batch, staged.exactness, Variant(variant).clip_after()))
+          << model;
+      EXPECT_TRUE(parity(staged.make, staged.batch, staged.exactness,
+                         pipeline(staged.stages, 2, replicas).with("debug.verify_steps", 2)))
+          << model;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StagedModels, testing::ValuesIn(staged_model_names()),
                          models::test_name);
 

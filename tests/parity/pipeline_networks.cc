@@ -9,6 +9,8 @@ using torch::Tensor;
 const Exactness kRounding =
     within(1e-5, "each stage sums its own uses over the micro batches first");
 
+const Exactness kSparse = within(1e-6, "the order of a sparse sum is its own");
+
 MakeBatch tokens(int64_t rows, int64_t length) {
   return [=](int) -> Batch { return {classes(12, {rows, length}), classes(12, {rows, length})}; };
 }
@@ -202,6 +204,49 @@ StepOutput read_elsewhere(Parts& net, const Batch& batch) {
   return cross_entropy(net(1, x) + net.table(batch[1]), batch[1]);
 }
 
+// No batch at all: what the step reads it closes over.
+Program without_batch() {
+  auto net = std::make_shared<Parts>(2);
+  const Tensor input = torch::randn({8, 6}), target = classes(6, {8}), scale = torch::rand({6});
+  return program(net, sgd(*net, 0.1, 0.9), [=](const Batch&) {
+    Tensor x;
+    {
+      const With scope(stage(0));
+      x = (*net)(0, input) * scale;
+    }
+    const With scope(stage(1));
+    return cross_entropy((*net)(1, x) * scale, target);
+  });
+}
+
+// Drawn outside of all scopes and first read on the first device: the numbers of the plain loop.
+StepOutput noise(Parts& net, const Batch& batch) {
+  const Tensor drawn = torch::randn({6});
+  Tensor x = batch[0];
+  for (int i : {0, 1, 2}) {
+    const With scope(stage(i));
+    x = net(i, i == 1 ? x : x + drawn);
+  }
+  return cross_entropy(x, batch[1]);
+}
+
+// A table with a sparse gradient in one of the stages.
+Program sparse_table(int where) {
+  auto net = std::make_shared<Parts>(2);
+  const auto options = torch::nn::EmbeddingOptions(10, 6).sparse(true);
+  net->replace_module("table", net->table = torch::nn::Embedding(options));
+  auto plain = std::make_shared<torch::optim::SGD>(net->parameters(), 0.1);
+  return program(net, plain, [net, where](const Batch& batch) {
+    Tensor x = batch[0];
+    for (int i : {0, 1}) {
+      const With scope(stage(i));
+      x = (*net)(i, x);
+      if (i == where) x = x + net->table(batch[1]);
+    }
+    return cross_entropy(x, batch[1]);
+  });
+}
+
 Program doubles() {
   auto net = std::make_shared<Stack>(2);
   net->to(torch::kDouble);
@@ -224,6 +269,10 @@ const std::map<std::string, StagedModel>& staged_networks() {
       {"gradient penalty", {2, parts(2, gradient_penalty), kRounding}},
       {"read elsewhere", {2, parts(2, read_elsewhere)}},
       {"doubles", {2, doubles}},
+      {"without batch", {2, without_batch, bit_equal(), [](int) { return Batch(); }}},
+      {"noise", {3, parts(3, noise)}},
+      {"sparse table first", {2, [] { return sparse_table(0); }, kSparse}},
+      {"sparse table last", {2, [] { return sparse_table(1); }, kSparse}},
   };
   return models;
 }

@@ -46,6 +46,24 @@ TEST_P(Pipelines, TrainInterleaved) {
   }
 }
 
+// Four scopes on two stages, the first of which is entered once more.
+TEST(Pipelines, InterleavedGoesRoundAgain) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<Stack>(5);
+    return program(net, sgd(*net, 0.1), [net](const Batch& batch) {
+      torch::Tensor x = batch[0];
+      for (int i = 0; i < 5; ++i) {
+        const With scope(stage(i % 4));
+        x = net->layers[static_cast<size_t>(i)]->as<torch::nn::Linear>()->forward(x);
+      }
+      return cross_entropy(x, batch[1]);
+    });
+  };
+  const Variant variant =
+      pipeline(2, 4).with("pipeline.strategy", "Interleaved").with("pipeline.num_stages", 2);
+  EXPECT_TRUE(parity(make, rows(32), bit_equal(), variant));
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, Pipelines,
                          testing::Values(Layout{2, 1}, Layout{2, 2}, Layout{2, 4}, Layout{3, 1},
                                          Layout{3, 2}, Layout{3, 4}, Layout{4, 1}, Layout{4, 2},

@@ -109,6 +109,19 @@ TEST(PipelineWorkers, ClipTheReplicasOfTheirOwn) {
   EXPECT_TRUE(parity(stack(2), rows(32), kRounding, Layout{{2, 2}, 2}.variant(2).clip_norm(0.1)));
 }
 
+TEST(PipelineWorkers, ClipTiedParameters) {
+  const StagedModel& staged = staged_model("tied embedding");
+  for (const Layout& layout : {Layout{{1, 1, 1}, 3}, Layout{{3, 3}, 3, false}}) {
+    EXPECT_TRUE(parity(staged.make, staged.batch, kRounding,
+                       layout.variant(2).clip_norm(0.05).clip_after()));
+  }
+}
+
+TEST(PipelineWorkers, GradientsTravelAsHalf) {
+  EXPECT_TRUE(parity(stack(2), rows(32), within(2e-2, "half precision has 11 bits"),
+                     replicas_of_workers().with("communication.fp16", true)));
+}
+
 TEST(PipelineWorkers, SumInsteadOfMean) {
   EXPECT_TRUE(parity(stack(2), rows(32), kRounding, replicas_of_workers().sum()));
 }
@@ -177,6 +190,33 @@ TEST(PipelineWorkers, GoOnFromAFile) {
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(expected[i].equal(found[i])) << i;
   });
   unlink(path.c_str());
+}
+
+// Those of the replica that the worker has a stage of, wherever they were made.
+TEST(PipelineWorkers, MergeMetrics) {
+  run_on_workers({1, 1, 1, 1}, [](int worker) {
+    epl::init(Config{{"pipeline.num_micro_batch", 2}});
+    auto net = std::make_shared<Stack>(2);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    Trainer trainer(net, optimizer, [net](const Batch& batch) {
+      for (int i : {0, 1}) {
+        const With scope(stage(i));
+        const torch::Tensor made = batch[1] * (i + 1);
+        const std::string name = i == 0 ? "first" : "last";
+        add_to_collection(collections::kLocalConcat, made, name + " local");
+        add_to_collection(collections::kGlobalConcat, made, name + " global");
+      }
+      return cross_entropy(net->forward(batch[0]), batch[1]);
+    });
+    const int replica = worker / 2;
+    const torch::Tensor all = torch::arange(8) % 6;
+    const torch::Tensor own = all.slice(0, 4 * replica, 4 * replica + 4);
+    const auto metrics = trainer.step({torch::randn({4, 6}), own}).metrics;
+    EXPECT_TRUE(metrics.at("first local").equal(own));
+    EXPECT_TRUE(metrics.at("last local").equal(own * 2));
+    EXPECT_TRUE(metrics.at("first global").equal(all));
+    EXPECT_TRUE(metrics.at("last global").equal(all * 2));
+  });
 }
 
 // Two trainers take turns, each a pipeline.
