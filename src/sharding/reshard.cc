@@ -59,17 +59,20 @@ ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, 
       return to_graph.call("epl::all_reduce",
                            {value_argument(local), constant_argument(std::string("sum"))});
     }
-    return to_graph.call("epl::reduce_scatter", {value_argument(local), dim_argument(to.dim),
-                                                 pieces_argument(whole, to.dim, parts)});
+    return to_graph.call_for("epl::reduce_scatter",
+                             {value_argument(local), dim_argument(to.dim),
+                              pieces_argument(whole, to.dim, parts)},
+                             local_sizes(whole.sizes, to, parts, part));
   }
   if (to.is_whole()) {
     return to_graph.call("epl::all_gather", {value_argument(local), dim_argument(from.dim),
                                              pieces_argument(whole, from.dim, parts)});
   }
-  return to_graph.call("epl::all_to_all", {value_argument(local), dim_argument(from.dim),
-                                           dim_argument(to.dim),
-                                           pieces_argument(whole, from.dim, parts),
-                                           pieces_argument(whole, to.dim, parts)});
+  return to_graph.call_for("epl::all_to_all",
+                           {value_argument(local), dim_argument(from.dim), dim_argument(to.dim),
+                            pieces_argument(whole, from.dim, parts),
+                            pieces_argument(whole, to.dim, parts)},
+                           local_sizes(whole.sizes, to, parts, part));
 }
 
 }  // namespace epl

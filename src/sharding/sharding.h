@@ -36,7 +36,7 @@ struct ShardingRequest {
   // By node: it belongs to the stage of a pipeline that is cut. Other nodes stay as they are, and
   // what goes between them and these is whole. Empty: all nodes.
   std::vector<bool> inside = {};
-  std::string asked_by;  // the scopes
+  std::string asked_by = "";  // the scopes
 
   bool is_inside(size_t node) const { return inside.empty() || inside[node]; }
 };
