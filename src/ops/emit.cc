@@ -199,22 +199,27 @@ ValueId Emitter::append(Node node, const Value& made) {
   return result.values[0];
 }
 
+ValueId Emitter::dense(ValueId id) {
+  if (graph_.value(id).type.dense()) return id;
+  const auto contiguous = static_cast<int64_t>(c10::MemoryFormat::Contiguous);
+  return call("aten::clone", {value_argument(id), constant_argument(contiguous)});
+}
+
 // What a node makes that shows the memory of what it reads.
 std::vector<Value> Emitter::views_of(Node& node) {
-  Shapes shapes(graph_);
   std::vector<at::Tensor> made;
+  std::optional<Shapes> shapes(graph_);
   try {
-    made = run_on_shapes(node, shapes);
+    made = run_on_shapes(node, *shapes);
   } catch (const c10::Error&) {
     ValueId& shown = node.arguments[0].values.at(0);
     EPL_ASSERT(!graph_.value(shown).type.dense(), op_name(node) + " shows what lies dense");
-    shown = call("aten::clone",
-                 {value_argument(shown),
-                  constant_argument(static_cast<int64_t>(c10::MemoryFormat::Contiguous))});
-    made = run_on_shapes(node, shapes);
+    shown = dense(shown);
+    shapes.emplace(graph_);
+    made = run_on_shapes(node, *shapes);
   }
   std::vector<Value> views;
-  for (const auto& tensor : made) views.push_back({type_of(tensor), shapes.root_of(tensor)});
+  for (const auto& tensor : made) views.push_back({type_of(tensor), shapes->root_of(tensor)});
   return views;
 }
 

@@ -27,10 +27,14 @@ class Emitter {
   // arguments that are left out have their defaults.
   ValueId call(const std::string& op, std::vector<Argument> arguments);
 
-  // The same for an operator whose result has other sizes on other devices (epl::reduce_scatter,
-  // epl::all_to_all): contiguous, of the element type of its first argument.
+  // The same for an operator that LibTorch cannot run without contents, or that gives other sizes
+  // on other devices (epl::reduce_scatter): it makes a contiguous tensor of the element type of its
+  // first argument.
   ValueId call_for(const std::string& op, std::vector<Argument> arguments,
                    std::vector<int64_t> sizes);
+
+  // The value without gaps between its elements: itself or a copy.
+  ValueId dense(ValueId id);
 
   // The node as it is, without results yet. `sizes`: of each output in order (kNoValue ones not
   // counted); strides follow `like`, the types of the outputs where sizes are whole. A view shares

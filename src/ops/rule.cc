@@ -246,6 +246,9 @@ std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to) {
   }
   Node local = local_copy(at);
   if (rule != nullptr && rule->localize != nullptr) rule->localize(at, local);
+  if (rule != nullptr && rule->wants_dense) {
+    for_each_input(local, [&](ValueId& id) { id = to.dense(id); });
+  }
   std::vector<std::vector<int64_t>> sizes;
   for (size_t i = 0; i < at.cut.outputs.size(); ++i) sizes.push_back(at.output_sizes(i));
   return to.add(std::move(local), sizes, at.graph, at.node);

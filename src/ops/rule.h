@@ -95,6 +95,10 @@ struct OpRule {
   // the order of for_each_output.
   using Expand = std::vector<ValueId> (*)(const LocalNode& at, Emitter& to);
   Expand expand = nullptr;
+
+  // Its kernel reads some tensors as if they had no gaps (the statistics of a layer norm): a piece
+  // that lies in a larger tensor is copied first.
+  bool wants_dense = false;
 };
 
 const OpRule* find_rule(const c10::OperatorHandle& op);  // null: none

@@ -136,8 +136,9 @@ ValueId Expression::converted(ValueId x, c10::ScalarType type) {
 
 Expression::Within Expression::within(ValueId index, Piece piece) {
   const ValueId shifted = scalar("aten::sub.Scalar", index, piece.begin);
-  const ValueId inside = binary("aten::logical_and", scalar("aten::ge.Scalar", shifted, int64_t{0}),
-                                scalar("aten::lt.Scalar", shifted, piece.length));
+  const ValueId inside =
+      binary("aten::bitwise_and.Tensor", scalar("aten::ge.Scalar", shifted, int64_t{0}),
+             scalar("aten::lt.Scalar", shifted, piece.length));
   const ValueId local = binary("aten::mul.Tensor", shifted, inside);
   return {inside, local};
 }

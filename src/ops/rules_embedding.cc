@@ -18,9 +18,9 @@ std::vector<ValueId> split_embedding(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   Expression e(to);
   const auto within = e.within(tensor_at(local, 1), *piece_of_input(at, 0));
-  const ValueId found =
-      to.call("aten::embedding", {local.arguments[0], value_argument(within.index)});
-  const ValueId outside = e.unary("aten::logical_not", within.inside);
+  const ValueId found = to.call_for(
+      "aten::embedding", {local.arguments[0], value_argument(within.index)}, at.output_sizes(0));
+  const ValueId outside = e.unary("aten::bitwise_not", within.inside);
   return {to.call(
       "aten::masked_fill.Scalar",
       {value_argument(found), value_argument(e.scalar("aten::unsqueeze", outside, int64_t{-1})),
@@ -43,16 +43,17 @@ std::vector<ValueId> split_embedding_backward(const LocalNode& at, Emitter& to) 
   Expression e(to);
   const auto within = e.within(tensor_at(local, 1), piece);
   const ValueId taken = e.binary(
-      "aten::logical_and", within.inside,
+      "aten::bitwise_and.Tensor", within.inside,
       e.scalar("aten::ne.Scalar", tensor_at(local, 1), int_at(local, 3)));  // padding has none
   const ValueId index =
       to.call("aten::masked_fill.Scalar",
-              {value_argument(within.index), value_argument(e.unary("aten::logical_not", taken)),
+              {value_argument(within.index), value_argument(e.unary("aten::bitwise_not", taken)),
                constant_argument(piece.length)});
   const ValueId all =
-      to.call("aten::embedding_dense_backward",
-              {local.arguments[0], value_argument(index), constant_argument(piece.length + 1),
-               constant_argument(piece.length), local.arguments[4]});
+      to.call_for("aten::embedding_dense_backward",
+                  {local.arguments[0], value_argument(index), constant_argument(piece.length + 1),
+                   constant_argument(piece.length), local.arguments[4]},
+                  {piece.length + 1, at.output_sizes(0)[1]});
   return {to.call("aten::slice.Tensor", {value_argument(all), constant_argument(0),
                                          constant_argument(0), constant_argument(piece.length)})};
 }

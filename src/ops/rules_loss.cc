@@ -89,7 +89,7 @@ Picked pick(Emitter& to, ValueId target, ValueId weight, Piece piece, int64_t ig
   const auto within = e.within(target, piece);
   const ValueId counts = e.scalar("aten::ne.Scalar", target, ignored);
   Picked picked;
-  picked.inside = e.binary("aten::logical_and", within.inside, counts);
+  picked.inside = e.binary("aten::bitwise_and.Tensor", within.inside, counts);
   const bool has_rows = !e.sizes(target).empty();
   picked.index = e.scalar("aten::unsqueeze", within.index, int64_t{has_rows ? 1 : 0});
   picked.weights = kNoValue;
@@ -125,7 +125,7 @@ std::vector<ValueId> split_classes(const LocalNode& at, Emitter& to) {
   }
   // Not a product: outside there may stand an infinite number.
   x = to.call("aten::masked_fill.Scalar",
-              {value_argument(x), value_argument(e.unary("aten::logical_not", picked.inside)),
+              {value_argument(x), value_argument(e.unary("aten::bitwise_not", picked.inside)),
                constant_argument(0)});
 
   ValueId total_weight;

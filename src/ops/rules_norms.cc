@@ -50,10 +50,14 @@ std::optional<Pattern> layer_norm_backward(const Graph& graph, const Node& node)
 }  // namespace
 
 Rules norm_rules() {
+  constexpr Linear kNo = Linear::kNo;
+  constexpr Linear kFirst = Linear::kFirst;
+  constexpr bool kDense = true;
   static const OpRule rows[] = {
-      // operator                           linear          pattern
-      {"aten::native_layer_norm", "", "", Linear::kNo, layer_norm},
-      {"aten::native_layer_norm_backward", "", "", Linear::kFirst, layer_norm_backward},
+      // operator                linear  pattern     localize  expand   wants_dense
+      {"aten::native_layer_norm", "", "", kNo, layer_norm},
+      {"aten::native_layer_norm_backward", "", "", kFirst, layer_norm_backward, nullptr, nullptr,
+       kDense},
   };
   return rows;
 }
