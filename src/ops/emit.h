@@ -27,13 +27,27 @@ class Emitter {
   // arguments that are left out have their defaults.
   ValueId call(const std::string& op, std::vector<Argument> arguments);
 
+  // The same for an operator that LibTorch cannot run without contents, or that gives other sizes
+  // on other devices (epl::reduce_scatter): it makes a contiguous tensor of the element type of its
+  // first argument.
+  ValueId call_for(const std::string& op, std::vector<Argument> arguments,
+                   std::vector<int64_t> sizes);
+
+  // The value without gaps between its elements: itself or a copy.
+  ValueId dense(ValueId id);
+
   // The node as it is, without results yet. `sizes`: of each output in order (kNoValue ones not
   // counted); strides follow `like`, the types of the outputs where sizes are whole. A view shares
-  // the storage of what it shows.
+  // the storage of what it shows; a piece that lies so that no view can show it in another shape is
+  // copied first, as reshape does.
   std::vector<ValueId> add(Node node, const std::vector<std::vector<int64_t>>& sizes,
                            const Graph& like_graph, const Node& like);
 
  private:
+  Node node_of(const std::string& op, std::vector<Argument> arguments) const;
+  ValueId append(Node node, const Value& made);
+  std::vector<Value> views_of(Node& node);
+
   Graph& graph_;
   Phase phase_ = Phase::kForward;
   int taskgraph_ = -1;

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <set>
 
+#include "ops/emit.h"
+
 namespace epl {
 namespace {
 
@@ -121,16 +123,6 @@ const std::set<std::string> kPointwise = {"aten::add",
                                           "aten::where",
                                           "aten::masked_fill"};
 
-std::optional<c10::OperatorHandle> find_op(const std::string& full_name) {
-  const size_t dot = full_name.find('.', full_name.find("::") + 2);
-  const c10::OperatorName name =
-      dot == std::string::npos
-          ? c10::OperatorName(full_name, "")
-          : c10::OperatorName(full_name.substr(0, dot), full_name.substr(dot + 1));
-  auto op = c10::Dispatcher::singleton().findSchema(name);
-  return op ? std::optional<c10::OperatorHandle>(*op) : std::nullopt;
-}
-
 // All operators by their name without the overload; made once, operators registered after are
 // missed and simply have no variants.
 const std::map<std::string, std::vector<c10::OperatorHandle>>& overloads() {
@@ -181,8 +173,8 @@ std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op
   const std::string full = c10::toString(op.operator_name());
   if (const auto named = kFunctionalNames.find(full); named != kFunctionalNames.end()) {
     for (const auto& candidate : named->second) {
-      auto found = find_op(candidate);
-      if (found && replaces(*found, schema, inputs)) return found;
+      const auto found = find_op(candidate);
+      if (replaces(found, schema, inputs)) return found;
     }
   }
   std::string name = name_of(op);

@@ -2,10 +2,12 @@
 //
 //   {"aten::mm", "mk, kn", "mn", Linear::kOneInput}
 //
-// One word for each tensor that a node reads and makes, in the order of for_each_input and
-// for_each_output; the same letter is the same index.
+// One word for each tensor that an operator reads and makes, in the order of for_each_input and
+// for_each_output (an absent optional tensor takes its word away); the same letter is the same
+// index.
 //   letter in an output ......... may be cut; the output is cut alike
 //   letter missing in an output . is summed there; cutting it makes that output a partial sum
+//   "o=c" for an output ......... unless c stands behind '=': then it is whole where c is cut
 //   letter with '!' ............. stays whole
 //   letter with '*' ............. may be cut, but not by the operator alone: the row's `expand`
 //                                 says what runs then (softmax over cut classes)
@@ -35,12 +37,23 @@ enum class Linear : uint8_t {
   kAll,       // in all of them together: sums, views
 };
 
+// Sets of inputs (counted as for_each_input does) that may be partial sums together.
+using InputSets = std::vector<std::vector<size_t>>;
+
 // The words of one node.
 struct Pattern {
-  std::vector<std::string> inputs;   // '1' for a dimension that is broadcast and cannot be cut
+  std::vector<std::string> inputs;  // '1' for a dimension that is broadcast and cannot be cut
   std::vector<std::string> outputs;
   std::string whole;     // letters that stay whole
   std::string expanded;  // letters that `expand` cuts
+
+  // For each output the letters that it lacks and that leave it whole where they are cut. Outputs
+  // at the end may be left out.
+  std::vector<std::string> same = {};
+
+  // Partial sums on the way in make partial sums of all outputs. Where it is left out, the row's
+  // `linear` says it.
+  std::optional<InputSets> partial = {};
 };
 
 // One way to run a node on several devices: how its tensors lie before and after.
@@ -82,6 +95,10 @@ struct OpRule {
   // the order of for_each_output.
   using Expand = std::vector<ValueId> (*)(const LocalNode& at, Emitter& to);
   Expand expand = nullptr;
+
+  // Its kernel reads some tensors as if they had no gaps (the statistics of a layer norm): a piece
+  // that lies in a larger tensor is copied first.
+  bool wants_dense = false;
 };
 
 const OpRule* find_rule(const c10::OperatorHandle& op);  // null: none

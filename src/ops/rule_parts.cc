@@ -1,0 +1,146 @@
+#include "ops/rule_parts.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace epl {
+
+bool has_tensor(const Node& node, size_t argument) {
+  const auto& values = node.arguments[argument].values;
+  return !values.empty() && values[0] != kNoValue;
+}
+
+ValueId tensor_at(const Node& node, size_t argument) {
+  return node.arguments[argument].values.at(0);
+}
+
+int64_t int_at(const Node& node, size_t argument) {
+  return node.arguments[argument].constant.toInt();
+}
+
+Sizes ints_at(const Node& node, size_t argument) {
+  const c10::IValue& constant = node.arguments[argument].constant;
+  if (constant.isNone()) return {};
+  if (constant.isInt()) return {constant.toInt()};
+  Sizes numbers;
+  for (const auto& number : constant.toListRef()) numbers.push_back(number.toInt());
+  return numbers;
+}
+
+void set(Node& node, size_t argument, c10::IValue constant) {
+  node.arguments[argument] = constant_argument(std::move(constant));
+}
+
+std::vector<ValueId> inputs_of(const Node& node) {
+  std::vector<ValueId> ids;
+  for_each_input(node, [&](ValueId id) { ids.push_back(id); });
+  return ids;
+}
+
+std::vector<ValueId> outputs_of(const Node& node) {
+  std::vector<ValueId> ids;
+  for_each_output(node, [&](ValueId id) { ids.push_back(id); });
+  return ids;
+}
+
+const Sizes& sizes_of(const Graph& graph, ValueId id) { return graph.value(id).type.sizes; }
+
+const Sizes& input_sizes(const Graph& graph, const Node& node, size_t argument) {
+  return sizes_of(graph, tensor_at(node, argument));
+}
+
+size_t wrap_dim(int64_t dim, size_t rank) {
+  const int64_t wrapped = dim < 0 ? dim + static_cast<int64_t>(std::max<size_t>(rank, 1)) : dim;
+  return static_cast<size_t>(wrapped);
+}
+
+std::vector<size_t> wrap_dims(const Sizes& dims, size_t rank) {
+  std::vector<size_t> wrapped;
+  for (int64_t dim : dims) wrapped.push_back(wrap_dim(dim, rank));
+  return wrapped;
+}
+
+std::string letters(size_t count, char first) {
+  std::string word;
+  for (size_t i = 0; i < count; ++i) word += static_cast<char>(first + static_cast<char>(i));
+  return word;
+}
+
+std::string broadcast_word(const Sizes& from, const std::string& word, const Sizes& sizes) {
+  EPL_ASSERT(from.size() <= sizes.size(), "broadcasting only adds dimensions");
+  const size_t added = sizes.size() - from.size();
+  std::string result;
+  for (size_t i = 0; i < from.size(); ++i) {
+    result += from[i] == sizes[added + i] ? word[added + i] : '1';
+  }
+  return result;
+}
+
+Pattern pointwise_pattern(const Graph& graph, const Node& node) {
+  Pattern pattern;
+  const auto outputs = outputs_of(node);
+  const Sizes& sizes = sizes_of(graph, outputs.at(0));
+  const std::string word = letters(sizes.size());
+  for (ValueId id : inputs_of(node)) {
+    pattern.inputs.push_back(broadcast_word(sizes_of(graph, id), word, sizes));
+  }
+  for (ValueId id : outputs) {
+    pattern.outputs.push_back(broadcast_word(sizes_of(graph, id), word, sizes));
+  }
+  return pattern;
+}
+
+void add_input(Pattern& pattern, const Node& node, size_t argument, const std::string& word) {
+  if (has_tensor(node, argument)) pattern.inputs.push_back(word);
+}
+
+Node local_copy(const LocalNode& at) {
+  Node node = at.node;
+  size_t next = 0;
+  for_each_input(node, [&](ValueId& id) { id = at.inputs.at(next++); });
+  node.results.clear();
+  return node;
+}
+
+namespace {
+
+std::optional<Piece> piece_in(const LocalNode& at, ValueId id, Layout layout) {
+  if (!layout.is_cut()) return std::nullopt;
+  return piece_of(sizes_of(at.graph, id)[static_cast<size_t>(layout.dim)], at.parts, at.part);
+}
+
+}  // namespace
+
+std::optional<Piece> piece_of_input(const LocalNode& at, size_t index) {
+  return piece_in(at, inputs_of(at.node).at(index), at.cut.inputs.at(index));
+}
+
+std::optional<Piece> piece_of_output(const LocalNode& at, size_t index) {
+  return piece_in(at, outputs_of(at.node).at(index), at.cut.outputs.at(index));
+}
+
+ValueId Expression::over(const std::string& op, ValueId x, Sizes dims, bool keep_dims) {
+  return to_.call(
+      op, {value_argument(x), constant_argument(std::move(dims)), constant_argument(keep_dims)});
+}
+
+ValueId Expression::all_reduce(ValueId x, const char* op) {
+  return to_.call("epl::all_reduce", {value_argument(x), constant_argument(std::string(op))});
+}
+
+ValueId Expression::converted(ValueId x, c10::ScalarType type) {
+  if (dtype(x) == type) return x;
+  return scalar("aten::_to_copy", x, static_cast<int64_t>(type));
+}
+
+Expression::Within Expression::within(ValueId index, Piece piece) {
+  const ValueId shifted = scalar("aten::sub.Scalar", index, piece.begin);
+  const ValueId inside =
+      binary("aten::bitwise_and.Tensor", scalar("aten::ge.Scalar", shifted, int64_t{0}),
+             scalar("aten::lt.Scalar", shifted, piece.length));
+  const ValueId local = binary("aten::mul.Tensor", shifted, inside);
+  return {inside, local};
+}
+
+}  // namespace epl

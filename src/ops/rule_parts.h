@@ -1,0 +1,80 @@
+// What rows of the table of rules share: reading the arguments of nodes, making words for
+// dimensions, and nodes on pieces of an index.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/rule.h"
+
+namespace epl {
+
+using Sizes = std::vector<int64_t>;
+
+// --- arguments by position --------------------------------------------------------------------
+bool has_tensor(const Node& node, size_t argument);  // false: an optional one is absent
+ValueId tensor_at(const Node& node, size_t argument);
+int64_t int_at(const Node& node, size_t argument);
+Sizes ints_at(const Node& node, size_t argument);  // none: no numbers
+void set(Node& node, size_t argument, c10::IValue constant);
+
+std::vector<ValueId> inputs_of(const Node& node);   // in the order of for_each_input
+std::vector<ValueId> outputs_of(const Node& node);  // in the order of for_each_output
+const Sizes& sizes_of(const Graph& graph, ValueId id);
+const Sizes& input_sizes(const Graph& graph, const Node& node, size_t argument);
+
+// --- dimensions and words ---------------------------------------------------------------------
+size_t wrap_dim(int64_t dim, size_t rank);  // -1 is the last one
+std::vector<size_t> wrap_dims(const Sizes& dims, size_t rank);
+
+std::string letters(size_t count, char first = 'a');  // "abc"
+
+// The word of a tensor that is broadcast to one of `word` and `sizes`, aligned at the right.
+std::string broadcast_word(const Sizes& from, const std::string& word, const Sizes& sizes);
+
+// The words of "...": all tensors broadcast to the output, which has a letter for each dimension.
+Pattern pointwise_pattern(const Graph& graph, const Node& node);
+
+// One word for each tensor argument of the schema; those of absent ones fall out.
+void add_input(Pattern& pattern, const Node& node, size_t argument, const std::string& word);
+
+// --- localize and expand ----------------------------------------------------------------------
+// The node with the values of the device and no results.
+Node local_copy(const LocalNode& at);
+
+// Where the cut letter lies in input `index` (0-based, for_each_input) of this device.
+std::optional<Piece> piece_of_input(const LocalNode& at, size_t index);
+std::optional<Piece> piece_of_output(const LocalNode& at, size_t index);
+
+// Operators on values, in few words.
+class Expression {
+ public:
+  explicit Expression(Emitter& to) : to_(to) {}
+
+  ValueId unary(const std::string& op, ValueId x) { return to_.call(op, {value_argument(x)}); }
+  ValueId binary(const std::string& op, ValueId x, ValueId y) {
+    return to_.call(op, {value_argument(x), value_argument(y)});
+  }
+  ValueId scalar(const std::string& op, ValueId x, c10::IValue y) {
+    return to_.call(op, {value_argument(x), constant_argument(std::move(y))});
+  }
+  ValueId over(const std::string& op, ValueId x, Sizes dims, bool keep_dims);  // sum, amax
+  ValueId all_reduce(ValueId x, const char* op);
+  ValueId converted(ValueId x, c10::ScalarType dtype);
+  c10::ScalarType dtype(ValueId x) { return to_.graph().value(x).type.dtype; }
+  const Sizes& sizes(ValueId x) { return sizes_of(to_.graph(), x); }
+
+  // Indices of the whole as indices of a piece: which of them fall into it, and those, 0 for
+  // others.
+  struct Within {
+    ValueId inside;
+    ValueId index;
+  };
+  Within within(ValueId index, Piece piece);
+
+ private:
+  Emitter& to_;
+};
+
+}  // namespace epl

@@ -1,0 +1,74 @@
+// Rows of a table by their numbers. With the table cut in its rows each device looks up those that
+// it holds, and the devices' results sum up.
+#include <limits>
+
+#include "ops/rule_parts.h"
+#include "ops/rules.h"
+
+namespace epl {
+namespace {
+
+// embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse)
+std::optional<Pattern> embedding(const Graph& graph, const Node& node) {
+  const std::string places = letters(input_sizes(graph, node, 1).size());
+  return Pattern{{"VD", places}, {places + "D"}, "", "V"};
+}
+
+std::vector<ValueId> split_embedding(const LocalNode& at, Emitter& to) {
+  Node local = local_copy(at);
+  Expression e(to);
+  const auto within = e.within(tensor_at(local, 1), *piece_of_input(at, 0));
+  const ValueId found = to.call_for(
+      "aten::embedding", {local.arguments[0], value_argument(within.index)}, at.output_sizes(0));
+  const ValueId outside = e.unary("aten::bitwise_not", within.inside);
+  return {to.call(
+      "aten::masked_fill.Scalar",
+      {value_argument(found), value_argument(e.scalar("aten::unsqueeze", outside, int64_t{-1})),
+       constant_argument(0)})};
+}
+
+// embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+std::optional<Pattern> embedding_backward(const Graph& graph, const Node& node) {
+  const std::string places = letters(input_sizes(graph, node, 1).size());
+  Pattern pattern{{places + "D", places}, {"VD"}, "", "V"};
+  // How often a number occurs is counted over all of them.
+  if (node.arguments[4].constant.toBool()) pattern.whole = places;
+  return pattern;
+}
+
+// Gradients of rows that other devices hold go to a row more, which is left out.
+std::vector<ValueId> split_embedding_backward(const LocalNode& at, Emitter& to) {
+  const Node local = local_copy(at);
+  const Piece piece = *piece_of_output(at, 0);
+  Expression e(to);
+  const auto within = e.within(tensor_at(local, 1), piece);
+  const ValueId taken = e.binary(
+      "aten::bitwise_and.Tensor", within.inside,
+      e.scalar("aten::ne.Scalar", tensor_at(local, 1), int_at(local, 3)));  // padding has none
+  const ValueId index =
+      to.call("aten::masked_fill.Scalar",
+              {value_argument(within.index), value_argument(e.unary("aten::bitwise_not", taken)),
+               constant_argument(piece.length)});
+  const ValueId all =
+      to.call_for("aten::embedding_dense_backward",
+                  {local.arguments[0], value_argument(index), constant_argument(piece.length + 1),
+                   constant_argument(piece.length), local.arguments[4]},
+                  {piece.length + 1, at.output_sizes(0)[1]});
+  return {to.call("aten::slice.Tensor", {value_argument(all), constant_argument(0),
+                                         constant_argument(0), constant_argument(piece.length)})};
+}
+
+}  // namespace
+
+Rules embedding_rules() {
+  constexpr Linear kFirst = Linear::kFirst;
+  static const OpRule rows[] = {
+      // operator                         linear  pattern             localize  expand
+      {"aten::embedding", "", "", kFirst, embedding, nullptr, split_embedding},
+      {"aten::embedding_dense_backward", "", "", kFirst, embedding_backward, nullptr,
+       split_embedding_backward},
+  };
+  return rows;
+}
+
+}  // namespace epl

@@ -1,0 +1,42 @@
+#include "tests/rules/examples.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+namespace epl::testing {
+namespace {
+
+at::Generator& numbers() {
+  static at::Generator generator = at::detail::createCPUGenerator(7);
+  return generator;
+}
+
+}  // namespace
+
+void restart_numbers() { numbers().set_current_seed(7); }
+
+at::Tensor reals(at::IntArrayRef sizes) {
+  return at::empty(sizes, at::kDouble).uniform_(-1, 1, numbers());
+}
+
+at::Tensor positives(at::IntArrayRef sizes) {
+  return at::empty(sizes, at::kDouble).uniform_(0.1, 1, numbers());
+}
+
+at::Tensor wholes(int64_t below, at::IntArrayRef sizes) {
+  return at::empty(sizes, at::kLong).random_(0, below, numbers());
+}
+
+at::Tensor truths(at::IntArrayRef sizes) { return wholes(2, sizes).to(at::kBool); }
+
+Examples all_examples() {
+  restart_numbers();
+  Examples all;
+  for (const auto& family :
+       {product_examples, view_examples, pointwise_examples, reduction_examples, softmax_examples,
+        loss_examples, norm_examples, embedding_examples, creation_examples}) {
+    for (auto& example : family()) all.push_back(std::move(example));
+  }
+  return all;
+}
+
+}  // namespace epl::testing

@@ -1,0 +1,140 @@
+// Examples of products, views, pointwise operators and of what makes tensors.
+#include "tests/rules/examples.h"
+
+namespace epl::testing {
+
+Examples product_examples() {
+  const at::Tensor square = reals({6, 6});
+  return {
+      {"aten::mm", {reals({6, 7}), reals({7, 5})}},
+      {"aten::mm", {reals({4, 2}), reals({8, 2}).t()}},
+      {"aten::mm", {square, square}},
+      {"aten::bmm", {reals({4, 3, 5}), reals({4, 5, 6})}},
+      {"aten::mv", {reals({4, 7}), reals({7})}},
+      {"aten::dot", {reals({7}), reals({7})}},
+      {"aten::addmm", {reals({5}), reals({4, 7}), reals({7, 5})}},
+      {"aten::addmm", {reals({4, 5}), reals({4, 7}), reals({7, 5}), 0.5, 2.0}},
+      {"aten::addmm", {reals({4, 1}), reals({4, 7}), reals({7, 5})}},
+      {"aten::addmm", {reals({}), reals({4, 7}), reals({5, 7}).t()}},
+      {"aten::baddbmm", {reals({3, 1, 5}), reals({3, 4, 6}), reals({3, 6, 5}), 1, 0.25}},
+      {"aten::addmv", {reals({4}), reals({4, 7}), reals({7})}},
+  };
+}
+
+Examples view_examples() {
+  const auto sizes = [](std::vector<int64_t> list) { return list; };
+  return {
+      {"aten::t", {reals({4, 7})}},
+      {"aten::t", {reals({7})}},
+      {"aten::transpose.int", {reals({4, 7, 3}), 0, -1}},
+      {"aten::permute", {reals({4, 7, 3, 5}), sizes({2, 0, -1, 1})}},
+      {"aten::alias", {reals({4, 3})}},
+      {"aten::detach", {reals({4, 3})}},
+      {"aten::lift_fresh", {reals({4, 3})}},
+      {"aten::view", {reals({4, 6}), sizes({4, 6})}},
+      {"aten::view", {reals({5, 12}), sizes({5, 6, 2})}},
+      {"aten::view", {reals({5, 12}), sizes({5, 2, 6})}},
+      {"aten::view", {reals({5, 9}), sizes({5, 3, 3})}},
+      {"aten::view", {reals({4, 3, 5}), sizes({12, 5})}},
+      {"aten::view", {reals({6, 1, 4}), sizes({1, 6, -1, 2})}},
+      {"aten::view", {reals({2, 3, 4}).transpose(0, 1), sizes({3, 2, 2, 2})}},
+      {"aten::_unsafe_view", {reals({4, 6}), sizes({2, 2, 6})}},
+      {"aten::reshape", {reals({4, 6}), sizes({2, 2, 6})}},
+      {"aten::_reshape_alias", {reals({4, 6}), sizes({4, 2, 3}), sizes({6, 3, 1})}},
+      {"aten::_reshape_alias", {reals({4, 3, 6}), sizes({12, 6}), sizes({6, 1})}},
+      {"aten::expand", {reals({4, 1, 6}), sizes({5, 4, 3, 6})}},
+      {"aten::expand", {reals({4, 1}), sizes({-1, 7})}},
+      {"aten::unsqueeze", {reals({4, 6}), -2}},
+      {"aten::unsqueeze", {reals({4, 6}), 2}},
+      {"aten::squeeze", {reals({1, 4, 1, 3})}},
+      {"aten::squeeze.dim", {reals({4, 1, 3}), 1}},
+      {"aten::squeeze.dim", {reals({4, 3}), 1}},
+      {"aten::slice.Tensor", {reals({4, 7}), 1, 2, 6, 2}},
+      {"aten::slice.Tensor", {reals({4, 7}), 0, 0, 9223372036854775807}},
+      {"aten::select.int", {reals({4, 7, 3}), 1, -2}},
+  };
+}
+
+Examples pointwise_examples() {
+  Examples examples;
+  const at::Tensor same = reals({4, 3});
+  const auto add = [&](const char* ops, const std::vector<c10::IValue>& arguments) {
+    std::istringstream names(ops);
+    for (std::string name; names >> name;) examples.push_back({"aten::" + name, arguments});
+  };
+  add("add.Tensor sub.Tensor rsub.Tensor mul.Tensor maximum minimum fmax fmin atan2 hypot"
+      " logaddexp logaddexp2 copysign.Tensor heaviside",
+      {reals({4, 1, 5}), reals({3, 5})});
+  add("add.Tensor sub.Tensor mul.Tensor", {reals({4, 5}), reals({})});
+  add("add.Tensor mul.Tensor", {same, same});
+  add("add.Tensor sub.Tensor rsub.Tensor", {reals({5, 3}), reals({5, 3}), 0.5});
+  add("div.Tensor xlogy.Tensor remainder.Tensor fmod.Tensor floor_divide pow.Tensor_Tensor",
+      {positives({4, 7}), positives({7})});
+  add("mul.Scalar div.Scalar add.Scalar sub.Scalar rsub.Scalar pow.Tensor_Scalar remainder.Scalar"
+      " fmod.Scalar fill.Scalar",
+      {positives({4, 7}), 1.5});
+  add("neg clone abs sgn sign ceil floor round trunc frac exp exp2 expm1 sin cos tan sinh cosh tanh"
+      " asin acos atan asinh atanh erf erfc erfinv sinc sigmoid nan_to_num relu elu celu silu mish"
+      " gelu leaky_relu hardtanh hardswish hardsigmoid softplus softshrink hardshrink isnan isinf"
+      " isposinf isneginf signbit logical_not",
+      {reals({4, 7})});
+  add("reciprocal sqrt rsqrt log log1p log2 log10 lgamma digamma logit", {positives({3, 5, 2})});
+  add("acosh", {positives({7}) + 1});
+  add("round.decimals", {reals({6}), 1});
+  add("threshold", {reals({6}), 0.1, 0.2});
+  add("_to_copy", {reals({4, 7}), c10::IValue(static_cast<int64_t>(at::kFloat))});
+  add("_to_copy", {reals({4, 7}) * 9, c10::IValue(static_cast<int64_t>(at::kLong))});
+  add("copy", {reals({4, 7}), reals({7})});
+  add("lerp.Scalar", {reals({4, 7}), reals({7}), 0.3});
+  add("lerp.Tensor", {reals({4, 7}), reals({7}), reals({4, 1})});
+  add("addcmul addcdiv", {reals({4, 7}), reals({4, 1}), positives({7}), 0.3});
+  add("eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor",
+      {wholes(3, {4, 7}), wholes(3, {7})});
+  add("eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar bitwise_and.Scalar",
+      {wholes(3, {4, 7}), 1});
+  add("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor logical_and logical_or logical_xor",
+      {wholes(4, {4, 7}), wholes(4, {4, 1})});
+  add("bitwise_not", {truths({6})});
+  add("pow.Scalar remainder.Scalar_Tensor", {2.5, positives({7})});
+  add("div.Tensor_mode", {reals({7}), positives({7}), "floor"});
+  add("div.Scalar_mode", {reals({7}), 0.3, "trunc"});
+  add("clamp", {reals({4, 7}), -0.5, 0.5});
+  add("clamp.Tensor", {reals({4, 7}), reals({7}), reals({4, 1})});
+  add("clamp.Tensor", {reals({4, 7}), c10::IValue(), reals({4, 1})});
+  add("clamp_min clamp_max", {reals({4, 7}), 0.1});
+  add("clamp_min.Tensor clamp_max.Tensor", {reals({4, 7}), reals({7})});
+  add("where.self", {truths({4, 1}), reals({4, 7}), reals({7})});
+  add("masked_fill.Scalar", {reals({4, 7}), truths({4, 1}), 0});
+  add("masked_fill.Scalar", {reals({4, 7}), truths({7}), 2.5});
+  add("masked_fill.Tensor", {reals({4, 7}), truths({7}), reals({})});
+  add("fill.Tensor", {reals({4, 7}), reals({})});
+  add("tanh_backward sigmoid_backward silu_backward mish_backward gelu_backward"
+      " hardswish_backward hardsigmoid_backward logit_backward",
+      {reals({4, 7}), positives({4, 7})});
+  add("threshold_backward softshrink_backward hardshrink_backward", {reals({5}), reals({5}), 0.2});
+  add("leaky_relu_backward", {reals({4, 7}), reals({4, 7}), 0.1, false});
+  add("elu_backward", {reals({4, 7}), 1.0, 1.0, 1.0, false, reals({4, 7})});
+  add("softplus_backward", {reals({4, 7}), reals({4, 7}), 1.0, 20.0});
+  add("hardtanh_backward", {reals({4, 7}), reals({4, 7}), -0.5, 0.5});
+  return examples;
+}
+
+Examples creation_examples() {
+  const c10::IValue sizes = ints({4, 7});
+  return {
+      {"aten::zeros_like", {reals({4, 7})}},
+      {"aten::ones_like", {reals({4, 7})}},
+      {"aten::full_like", {reals({4, 7}), 2.5}},
+      {"aten::empty_like", {reals({4, 7})}},
+      {"aten::zeros", {sizes}},
+      {"aten::ones", {sizes}},
+      {"aten::full", {sizes, 2.5}},
+      {"aten::empty.memory_format", {sizes}},
+      {"aten::new_zeros", {reals({2, 2}), sizes}},
+      {"aten::new_ones", {reals({2, 2}), sizes}},
+      {"aten::new_full", {reals({2, 2}), sizes, 2.5}},
+      {"aten::new_empty", {reals({2, 2}), sizes}},
+  };
+}
+
+}  // namespace epl::testing

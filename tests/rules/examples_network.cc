@@ -1,0 +1,98 @@
+// Examples of reductions, softmax, losses, normalisations and embeddings.
+#include "tests/rules/examples.h"
+
+namespace epl::testing {
+
+Examples reduction_examples() {
+  return {
+      {"aten::sum", {reals({4, 7})}},
+      {"aten::sum", {wholes(9, {7})}},
+      {"aten::sum.dim_IntList", {reals({4, 7, 3}), ints({1}), false}},
+      {"aten::sum.dim_IntList", {reals({4, 7, 3}), ints({-1, 0}), true}},
+      {"aten::sum.dim_IntList", {reals({4, 7}), c10::IValue(), false}},
+      {"aten::mean", {reals({4, 7})}},
+      {"aten::mean.dim", {reals({4, 7, 3}), ints({1}), false}},
+      {"aten::mean.dim", {reals({4, 7, 3}), ints({-1, 0}), true}},
+  };
+}
+
+Examples softmax_examples() {
+  const at::Tensor logits = reals({4, 7});
+  const at::Tensor probabilities = at::softmax(logits, 1);
+  const at::Tensor spread = reals({2, 5, 3}) * 300;
+  const auto half = at::kBFloat16;
+  return {
+      {"aten::_softmax", {logits, 1, false}},
+      {"aten::_softmax", {spread, -2, false}},
+      {"aten::_softmax", {reals({4, 7}).to(half), 1, false}},
+      {"aten::_log_softmax", {logits, 1, false}},
+      {"aten::_log_softmax", {spread, 1, false}},
+      {"aten::_softmax_backward_data", {reals({4, 7}), probabilities, 1, at::kDouble}},
+      {"aten::_log_softmax_backward_data", {reals({4, 7}), probabilities.log(), 1, at::kDouble}},
+      {"aten::_log_softmax_backward_data",
+       {reals({4, 7}), at::log_softmax(logits, 0), 0, at::kDouble}},
+  };
+}
+
+Examples loss_examples() {
+  Examples examples;
+  const at::Tensor logits = reals({6, 7});
+  at::Tensor target = wholes(7, {6});
+  target[2] = -100;
+  target[4] = 5;
+  const at::Tensor weight = positives({7});
+  for (int64_t reduction : {0, 1, 2}) {
+    const at::Tensor gradient = reduction == 0 ? reals({6}) : reals({});
+    examples.push_back(
+        {"aten::nll_loss_forward", {logits, target, c10::IValue(), reduction, -100}});
+    examples.push_back(
+        {"aten::nll_loss_forward", {logits, target.abs() % 7, weight, reduction, 5}});
+    for (const c10::IValue& weights : {c10::IValue(), c10::IValue(weight)}) {
+      examples.push_back({"aten::nll_loss_backward",
+                          {gradient, logits, target, weights, reduction, -100, positives({})}});
+    }
+    const at::Tensor places = wholes(5, {3, 2, 4});
+    examples.push_back({"aten::nll_loss2d_forward",
+                        {reals({3, 5, 2, 4}), places, c10::IValue(), reduction, -100}});
+    examples.push_back({"aten::nll_loss2d_backward",
+                        {reduction == 0 ? reals({3, 2, 4}) : reals({}), reals({3, 5, 2, 4}), places,
+                         positives({5}), reduction, -100, positives({})}});
+  }
+  examples.push_back(
+      {"aten::nll_loss_forward", {reals({7}), wholes(7, {}), c10::IValue(), 1, -100}});
+  examples.push_back({"aten::nll_loss_backward",
+                      {reals({}), reals({7}), wholes(7, {}), weight, 1, -100, positives({})}});
+  return examples;
+}
+
+Examples norm_examples() {
+  const at::Tensor x = reals({4, 3, 6});
+  const at::Tensor weight = reals({6});
+  const auto forward = at::native_layer_norm(x, {6}, weight, reals({6}), 1e-5);
+  const at::Tensor mean = std::get<1>(forward);
+  const at::Tensor rstd = std::get<2>(forward);
+  const auto mask = [](bool x, bool w, bool b) { return c10::List<bool>({x, w, b}); };
+  return {
+      {"aten::native_layer_norm", {x, ints({6}), weight, reals({6}), 1e-5}},
+      {"aten::native_layer_norm", {x, ints({3, 6}), c10::IValue(), c10::IValue(), 1e-5}},
+      {"aten::native_layer_norm_backward",
+       {reals({4, 3, 6}), x, ints({6}), mean, rstd, weight, reals({6}), mask(true, true, true)}},
+      {"aten::native_layer_norm_backward",
+       {reals({4, 3, 6}), x, ints({6}), mean, rstd, weight, reals({6}), mask(false, true, true)}},
+      {"aten::native_layer_norm_backward",
+       {reals({4, 3, 6}), x, ints({6}), mean, rstd, c10::IValue(), c10::IValue(),
+        mask(true, false, false)}},
+  };
+}
+
+Examples embedding_examples() {
+  return {
+      {"aten::embedding", {reals({7, 5}), wholes(7, {4, 3})}},
+      {"aten::embedding", {reals({6, 4}), wholes(6, {})}},
+      {"aten::embedding_dense_backward", {reals({4, 3, 5}), wholes(7, {4, 3}), 7, -1, false}},
+      {"aten::embedding_dense_backward", {reals({9, 5}), wholes(7, {9}), 7, 2, false}},
+      {"aten::embedding_dense_backward", {reals({9, 5}), wholes(7, {9}), 7, -1, true}},
+  };
+}
+
+}  // namespace epl::testing

@@ -1,0 +1,94 @@
+// Every row of the table of rules, run cut over 2 and 3 devices in each way that it allows, gives
+// what the operator gives whole.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "ir/text.h"
+#include "ops/facts.h"
+#include "tests/rules/examples.h"
+#include "tests/rules/run_cut.h"
+
+namespace epl::testing {
+namespace {
+
+// What it makes differs from call to call.
+bool differs_each_time(const Node& node) {
+  return is_random(node.op) || makes_uninitialized(node.op);
+}
+
+// Half precision rounds intermediate results elsewhere.
+double tolerance(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16:
+      return 1e-2;
+    case at::kFloat:
+      return 1e-5;
+    default:
+      return 1e-9;
+  }
+}
+
+void expect_close(const at::Tensor& whole, const at::Tensor& cut) {
+  ASSERT_EQ(whole.sizes(), cut.sizes());
+  ASSERT_EQ(whole.scalar_type(), cut.scalar_type());
+  EXPECT_TRUE(at::allclose(whole, cut, tolerance(whole), 1e-12, /*equal_nan=*/true))
+      << "whole:\n"
+      << whole << "\ncut:\n"
+      << cut;
+}
+
+void check_cuts(const WholeCall& call, int parts) {
+  for (const Cut& cut : cuts_of(call.graph(), call.node(), parts)) {
+    SCOPED_TRACE(concat(print_node(call.graph(), call.node()), " over ", parts, " devices, ",
+                        print_cut(cut)));
+    const auto results = run_cut(call, cut, parts);
+    ASSERT_EQ(results.size(), call.outputs().size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (differs_each_time(call.node())) {
+        EXPECT_EQ(results[i].sizes(), call.outputs()[i].sizes());
+      } else {
+        expect_close(call.outputs()[i], results[i]);
+      }
+    }
+  }
+}
+
+TEST(RulesTest, EveryRowHoldsNumerically) {
+  for (const Example& example : all_examples()) {
+    SCOPED_TRACE(example.op);
+    try {
+      const WholeCall call(example);
+      for (int parts : {2, 3}) check_cuts(call, parts);
+    } catch (const c10::Error& error) {
+      ADD_FAILURE() << error.what_without_backtrace();
+    }
+  }
+}
+
+TEST(RulesTest, EveryRowHasAnExampleThatCanBeCut) {
+  std::set<std::string> tried;
+  for (const Example& example : all_examples()) {
+    const WholeCall call(example);
+    if (!cuts_of(call.graph(), call.node(), 2).empty()) tried.insert(example.op);
+  }
+  for (const OpRule* rule : all_rules()) EXPECT_EQ(tried.count(rule->op), 1U) << rule->op;
+}
+
+// A node with everything whole is emitted as it is, whatever its rule.
+TEST(RulesTest, EveryExampleRunsWhole) {
+  for (const Example& example : all_examples()) {
+    SCOPED_TRACE(example.op);
+    const WholeCall call(example);
+    if (differs_each_time(call.node())) continue;
+    Cut whole;
+    whole.inputs.resize(call.inputs().size());
+    whole.outputs.resize(call.outputs().size());
+    const auto results = run_cut(call, whole, 2);
+    for (size_t i = 0; i < results.size(); ++i) expect_close(call.outputs()[i], results[i]);
+  }
+}
+
+}  // namespace
+}  // namespace epl::testing
