@@ -1,11 +1,10 @@
 #include "driver/compile.h"
 
-#include "driver/split_step.h"
-
 #include <c10/core/TensorOptions.h>
 
 #include "base/check.h"
 #include "cost/node_cost.h"
+#include "driver/split_step.h"
 #include "passes/assign_chunks.h"
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"

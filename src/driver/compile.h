@@ -30,7 +30,7 @@ struct CompiledStep {
   bool loss_of_slices = false;
   std::vector<bool> metrics_of_slices;
   std::vector<std::string> remarks;  // how stages of a pipeline are cut
-  std::map<int, Graph> other;  // of stages with another number of devices, by that number
+  std::map<int, Graph> other;        // of stages with another number of devices, by that number
   Plan plan;
 
   // The graph with the rows that one of so many devices sees.

@@ -84,8 +84,8 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
     const std::string& name = metrics[i].name;
     const auto stage = static_cast<size_t>(step.metric_stage(name));
     const Placement& placement = step.placement();
-    const auto slices = static_cast<size_t>(
-        placement.devices_of_group(placement.group(static_cast<int>(stage))));
+    const auto slices =
+        static_cast<size_t>(placement.devices_of_group(placement.group(static_cast<int>(stage))));
     std::vector<at::Tensor> parts;
     size_t devices = 0;
     for (const auto& run : runs) {

@@ -53,10 +53,10 @@ Batch slice_of(const Batch& batch, int parts, const Placement& placement) {
       result.push_back(tensor);
       continue;
     }
-    EPL_CHECK(tensor.size(0) % parts == 0,
-              concat("a micro batch of ", tensor.size(0), " rows cannot be cut over ", parts,
-                     " devices"),
-              placement.asked_by, concat("a multiple of ", parts, " rows a micro batch"));
+    EPL_CHECK(
+        tensor.size(0) % parts == 0,
+        concat("a micro batch of ", tensor.size(0), " rows cannot be cut over ", parts, " devices"),
+        placement.asked_by, concat("a multiple of ", parts, " rows a micro batch"));
     result.push_back(tensor.narrow(0, 0, tensor.size(0) / parts));
   }
   return result;

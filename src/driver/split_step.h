@@ -9,8 +9,8 @@
 namespace epl {
 
 struct SplitRecording {
-  Graph whole;                 // with all rows of a micro batch
-  std::optional<Graph> slice;  // with those of one device, where some code runs on slices
+  Graph whole;                  // with all rows of a micro batch
+  std::optional<Graph> slice;   // with those of one device, where some code runs on slices
   bool inputs_are_cut = false;  // other workers have the other rows
 };
 

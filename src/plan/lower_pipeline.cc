@@ -295,12 +295,12 @@ class PipelineLowering {
   const LowerOptions& options_;
   const std::vector<Crossing> crossings_;
   std::vector<size_t> crossing_of_transfer_;
-  std::vector<ChunkTask> tasks_;          // by node of the stage that is being built
-  std::map<ValueId, ChunkTask> maker_;    // likewise
+  std::vector<ChunkTask> tasks_;              // by node of the stage that is being built
+  std::map<ValueId, ChunkTask> maker_;        // likewise
   std::vector<std::map<int, Chunk>> chunks_;  // by stage and chunk
   // By stage and chunk: of micro batch 0.
   std::vector<std::map<int, std::map<ValueId, SlotId>>> first_places_;
-  std::map<std::pair<int, int>, ChunkTask> made_in_;       // by stage and gradient
+  std::map<std::pair<int, int>, ChunkTask> made_in_;  // by stage and gradient
   Plan plan_;
 };
 

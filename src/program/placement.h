@@ -5,9 +5,9 @@
 //     else                                             0, s0    1, s0    0, s1    1, s1
 //                                                      (replica, stage)
 //
-// Without a pipeline there is one stage. Where operators are cut over devices (split), each of those
-// devices has a program of its own: it counts as a stage of one device here, and stages that work
-// on the same part of the model are a group.
+// Without a pipeline there is one stage. Where operators are cut over devices (split), each of
+// those devices has a program of its own: it counts as a stage of one device here, and stages that
+// work on the same part of the model are a group.
 //
 //   replicate(1), split(2) on 3 devices      stages 0, 1, 2 of one device; groups 0, 1, 1
 #pragma once

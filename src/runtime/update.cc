@@ -474,9 +474,8 @@ class FusedUpdate final : public Update {
       return one.parameter.is_non_overlapping_and_dense() && plain(one.gradient) &&
              one.gradient.sizes() == one.parameter.sizes();
     return one.parameter.is_contiguous() &&
-           std::all_of(one.pieces.begin(), one.pieces.end(), [&](const GradientPiece& piece) {
-             return plain(piece.gradient);
-           });
+           std::all_of(one.pieces.begin(), one.pieces.end(),
+                       [&](const GradientPiece& piece) { return plain(piece.gradient); });
   }
 
   // A piece is a run of elements for each index of the dimensions before the one that is cut.

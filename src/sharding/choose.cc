@@ -15,8 +15,7 @@ bool is_sliced(const ShardingRequest& request, size_t node) {
   return !request.sliced.empty() && request.sliced[node];
 }
 
-Sharding sharding_of(const ShardingRequest& request, const Units& units,
-                     const Decision& decision) {
+Sharding sharding_of(const ShardingRequest& request, const Units& units, const Decision& decision) {
   const Graph& graph = request.graph;
   Sharding result;
   result.parts = request.parts;
@@ -60,9 +59,9 @@ void describe_parameters(const ShardingRequest& request, Sharding& sharding) {
     const Layout layout = sharding.values[static_cast<size_t>(leaf.value)];
     std::string text = concat("`", leaf.name, "` ", print_type(type), " ");
     if (layout.is_cut()) {
-      text += concat("is cut in dim ", layout.dim, ": ",
-                     join(pieces_of(type.sizes[static_cast<size_t>(layout.dim)], request.parts),
-                          ", "));
+      text +=
+          concat("is cut in dim ", layout.dim, ": ",
+                 join(pieces_of(type.sizes[static_cast<size_t>(layout.dim)], request.parts), ", "));
     } else {
       text += "is whole on every device";
       const int64_t largest =
@@ -80,7 +79,8 @@ void describe_unknown(const ShardingRequest& request, Sharding& sharding) {
   std::map<std::string, int> unknown;
   for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
     const Node& node = request.graph.nodes[i];
-    if (request.is_inside(i) && !is_sliced(request, i) && find_rule(node.op) == nullptr) ++unknown[op_name(node)];
+    if (request.is_inside(i) && !is_sliced(request, i) && find_rule(node.op) == nullptr)
+      ++unknown[op_name(node)];
   }
   for (const auto& [name, count] : unknown) {
     sharding.remarks.push_back(concat(name, count > 1 ? concat(" (", count, " times)") : "",
@@ -108,12 +108,28 @@ void describe_nothing_cut(const ShardingRequest& request, Sharding& sharding) {
                                     ")"));
 }
 
+std::string describe_demand(const ShardingRequest& request, const Unit& unit) {
+  const Graph& graph = request.graph;
+  switch (unit.kind) {
+    case Unit::Kind::kGradient: {
+      const Gradient& gradient = graph.gradients[unit.index];
+      return concat("the gradient of `", graph.leaves[static_cast<size_t>(gradient.parameter)].name,
+                    "`");
+    }
+    case Unit::Kind::kLoss:
+      return "the loss";
+    case Unit::Kind::kMetric:
+      return concat("the metric `", graph.metrics[unit.index].name, "`");
+    default:
+      return "what goes to another stage";
+  }
+}
+
 // The search ends at a unit that no view has a legal option for.
 [[noreturn]] void throw_impossible(const ShardingRequest& request, const Units& units, size_t at) {
   const Unit& unit = units.units[std::min(at, units.units.size() - 1)];
-  const std::string what = unit.kind == Unit::Kind::kNode
-                               ? op_name(request.graph.nodes[unit.index])
-                               : std::string("a result of the step");
+  const std::string what = unit.kind == Unit::Kind::kNode ? op_name(request.graph.nodes[unit.index])
+                                                          : describe_demand(request, unit);
   throw Error(concat("the parts under replicate and under split do not fit together: ", what,
                      " reads what is only known for the rows of each device"),
               request.asked_by,

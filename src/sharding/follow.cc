@@ -1,6 +1,7 @@
 #include "sharding/follow.h"
 
 #include <map>
+#include <set>
 
 namespace epl {
 namespace {
@@ -30,6 +31,27 @@ bool note(const std::vector<ValueId>& values, const std::vector<std::string>& wo
   return changed;
 }
 
+// Forward nodes that compute with what the experts gave, and the backward nodes of these: not the
+// gating, whose tensors have an index of experts as well.
+std::vector<bool> nodes_after_experts(const Graph& graph, const ExpertDims& experts) {
+  std::set<ValueId> after;
+  for (const auto& [id, dim] : experts) after.insert(id);
+  std::set<int> calls;
+  std::vector<bool> found(graph.nodes.size(), false);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (node.phase == Phase::kForward) {
+      for_each_input(node, [&](ValueId id) { found[i] = found[i] || after.count(id) != 0; });
+      if (!found[i]) continue;
+      for_each_output(node, [&](ValueId id) { after.insert(id); });
+      calls.insert(node.origin.call);
+    } else {
+      found[i] = calls.count(node.origin.call) != 0;
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<bool> nodes_that_follow(const ShardingRequest& request) {
@@ -40,9 +62,11 @@ std::vector<bool> nodes_that_follow(const ShardingRequest& request) {
     if (request.made_cut[i]) dims[graph.leaves[i].value] = 0;
   }
   if (dims.empty()) return follows;
+  const std::vector<bool> may_follow = nodes_after_experts(graph, dims);
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (!may_follow[i]) continue;
       const auto pattern = pattern_of(graph, graph.nodes[i]);
       if (!pattern) continue;
       std::vector<ValueId> inputs;

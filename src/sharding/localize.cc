@@ -90,14 +90,13 @@ class Localizer {
     const Node& node = graph_.nodes[index];
     emitter_.stand_for(node);
     std::vector<ValueId> inputs;
-    for_each_input(node, [&](ValueId id) {
-      inputs.push_back(need(id, choice.cut.inputs[inputs.size()]));
-    });
-    std::vector<ValueId> made_here = choice.slice
-                                         ? add_as_recorded(index, inputs)
-                                         : emit_local({graph_, node, choice.cut, request_.parts,
-                                                       part_, std::move(inputs)},
-                                                      emitter_);
+    for_each_input(
+        node, [&](ValueId id) { inputs.push_back(need(id, choice.cut.inputs[inputs.size()])); });
+    std::vector<ValueId> made_here =
+        choice.slice
+            ? add_as_recorded(index, inputs)
+            : emit_local({graph_, node, choice.cut, request_.parts, part_, std::move(inputs)},
+                         emitter_);
     if (!choice.slice && choice.cut.letter == 0 && is_random(node.op)) agree(made_here);
     size_t at = 0;
     for_each_output(node, [&](ValueId id) {
@@ -141,9 +140,8 @@ class Localizer {
     size_t at = 0;
     for_each_input(node, [&](ValueId& id) { id = inputs[at++]; });
     std::vector<std::vector<int64_t>> sizes;
-    for_each_output(recorded, [&](ValueId id) {
-      sizes.push_back(request_.slice->value(id).type.sizes);
-    });
+    for_each_output(recorded,
+                    [&](ValueId id) { sizes.push_back(request_.slice->value(id).type.sizes); });
     return emitter_.add(std::move(node), sizes, *request_.slice, recorded);
   }
 

@@ -1,9 +1,5 @@
 #include "sharding/reshard.h"
 
-#include <limits>
-
-#include "base/check.h"
-
 namespace epl {
 namespace {
 
@@ -20,11 +16,10 @@ Argument pieces_argument(const TensorType& whole, int dim, int parts) {
 ValueId emit_slice(Emitter& emitter, ValueId local, const TensorType& whole, int dim, int parts,
                    int part) {
   const Piece piece = piece_of(whole.sizes[static_cast<size_t>(dim)], parts, part);
-  return emitter.call("aten::slice.Tensor",
-                      {value_argument(local), constant_argument(int64_t{dim}),
-                       constant_argument(piece.begin),
-                       constant_argument(piece.begin + piece.length),
-                       constant_argument(int64_t{1})});
+  return emitter.call(
+      "aten::slice.Tensor",
+      {value_argument(local), constant_argument(int64_t{dim}), constant_argument(piece.begin),
+       constant_argument(piece.begin + piece.length), constant_argument(int64_t{1})});
 }
 
 }  // namespace
@@ -38,7 +33,10 @@ double reshard_seconds(const TensorType& whole, Layout from, Layout to, int part
     if (to.is_cut()) return 1e-9;
     return 1e-6 + static_cast<double>(whole.numel() * whole.item_bytes()) / 20e9;
   }
-  if (to.is_partial()) return kImpossible;
+  if (to.is_partial()) {
+    return reshard_seconds(whole, from, Layout::whole(), parts, wires) +
+           reshard_seconds(whole, Layout::whole(), to, parts, wires);
+  }
   if (from.is_partial()) {
     return moved_seconds(whole, (to.is_whole() ? 2 : 1) * others, wires);
   }
@@ -53,26 +51,30 @@ ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, 
     if (to.is_cut()) return emit_slice(to_graph, local, whole, to.dim, parts, part);
     return part == 0 ? local : to_graph.call("aten::zeros_like", {value_argument(local)});
   }
-  EPL_ASSERT(!to.is_partial(), "a cut value does not become a partial sum");
+  if (to.is_partial()) {
+    const ValueId gathered =
+        emit_reshard(to_graph, local, whole, from, Layout::whole(), parts, part);
+    return emit_reshard(to_graph, gathered, whole, Layout::whole(), to, parts, part);
+  }
   if (from.is_partial()) {
     if (to.is_whole()) {
       return to_graph.call("epl::all_reduce",
                            {value_argument(local), constant_argument(std::string("sum"))});
     }
-    return to_graph.call_for("epl::reduce_scatter",
-                             {value_argument(local), dim_argument(to.dim),
-                              pieces_argument(whole, to.dim, parts)},
-                             local_sizes(whole.sizes, to, parts, part));
+    return to_graph.call_for(
+        "epl::reduce_scatter",
+        {value_argument(local), dim_argument(to.dim), pieces_argument(whole, to.dim, parts)},
+        local_sizes(whole.sizes, to, parts, part));
   }
   if (to.is_whole()) {
     return to_graph.call("epl::all_gather", {value_argument(local), dim_argument(from.dim),
                                              pieces_argument(whole, from.dim, parts)});
   }
-  return to_graph.call_for("epl::all_to_all",
-                           {value_argument(local), dim_argument(from.dim), dim_argument(to.dim),
-                            pieces_argument(whole, from.dim, parts),
-                            pieces_argument(whole, to.dim, parts)},
-                           local_sizes(whole.sizes, to, parts, part));
+  return to_graph.call_for(
+      "epl::all_to_all",
+      {value_argument(local), dim_argument(from.dim), dim_argument(to.dim),
+       pieces_argument(whole, from.dim, parts), pieces_argument(whole, to.dim, parts)},
+      local_sizes(whole.sizes, to, parts, part));
 }
 
 }  // namespace epl

@@ -6,9 +6,7 @@
 //   S(a) -> S(b)   all-to-all
 //   P    -> R      all-reduce
 //   P    -> S(d)   reduce-scatter
-//
-// A cut value does not become a partial sum: nothing asks for it that would not rather have the
-// cut one.
+//   S(d) -> P      by way of R
 #pragma once
 
 #include "layout/layout.h"

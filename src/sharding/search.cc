@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -11,6 +12,9 @@ namespace {
 
 // A layout as one character: R, P, S(0), S(1), ...
 using Code = uint8_t;
+constexpr size_t kCodes = 16;
+
+constexpr size_t kRivals = 64;  // that a view is compared with
 
 Code code_of(Layout layout) {
   return static_cast<Code>(layout.is_whole() ? 0 : layout.is_partial() ? 1 : 2 + layout.dim);
@@ -26,6 +30,8 @@ Layout layout_of(Code code) {
 struct Open {
   Code made = 0;
   uint16_t brought = 0;  // a bit for each code
+
+  bool has(Code code) const { return made == code || (brought >> code & 1) != 0; }
 };
 
 // One way to decide all units so far.
@@ -38,17 +44,6 @@ struct View {
   std::vector<Code> decided;  // as Step::fresh
 };
 
-std::string key_of(const View& view) {
-  std::string key;
-  key.reserve(view.open.size() * 3);
-  for (const Open& open : view.open) {
-    key.push_back(static_cast<char>(open.made));
-    key.push_back(static_cast<char>(open.brought & 255));
-    key.push_back(static_cast<char>(open.brought >> 8));
-  }
-  return key;
-}
-
 // What stays of a step to find the way back.
 struct Step {
   std::vector<ValueId> fresh;  // values that were touched for the first time
@@ -60,12 +55,28 @@ struct Step {
   std::vector<Back> views;
 };
 
+// A unit with its values by their places among all values that are open when it is decided.
+struct Scene {
+  const Unit* unit = nullptr;
+  std::vector<ValueId> all;        // open before, and fresh; ascending
+  std::vector<size_t> from_open;   // place of each value that was open
+  std::vector<size_t> fresh;       // places
+  std::vector<int> made_by_unit;   // as fresh: which output it is; -1: none
+  std::vector<size_t> inputs;      // places
+  std::vector<size_t> outputs;     // places
+  std::vector<size_t> next;        // places of those that stay open
+  std::vector<size_t> next_fixed;  // those of them that cannot change their layout
+  double slack = 0;                // what it costs at most to bring all that stay open elsewhere
+};
+
 class Search {
  public:
-  Search(const ShardingRequest& request, const Units& units) : request_(request), units_(units) {
+  Search(const ShardingRequest& request, const Units& units)
+      : request_(request), units_(units), costs_(units.values.size()) {
     for (const auto& unit : units.units) {
       for (ValueId id : touched_by(unit)) ++uses_[id];
     }
+    for (const auto& leaf : request.graph.leaves) made_.insert(leaf.value);
   }
 
   Decision run() {
@@ -90,14 +101,14 @@ class Search {
 
   double bring(ValueId id, Code from, Code to) {
     if (from == to) return 0;
-    const auto slot = std::make_tuple(id, from, to);
-    const auto known = costs_.find(slot);
-    if (known != costs_.end()) return known->second;
-    const double seconds = facts(id).stays
-                               ? kImpossible
-                               : reshard_seconds(request_.graph.value(id).type, layout_of(from),
-                                                 layout_of(to), request_.parts);
-    return costs_[slot] = seconds;
+    std::vector<double>& table = costs_[static_cast<size_t>(id)];
+    if (table.empty()) table.assign(kCodes * kCodes, -1);
+    double& seconds = table[from * kCodes + to];
+    if (seconds >= 0) return seconds;
+    seconds = facts(id).stays ? kImpossible
+                              : reshard_seconds(request_.graph.value(id).type, layout_of(from),
+                                                layout_of(to), request_.parts);
+    return seconds;
   }
 
   double price(ValueId id, Code made) const {
@@ -108,96 +119,152 @@ class Search {
     return kImpossible;
   }
 
-  void decide(const Unit& unit) {
-    Step step;
+  // Twice what the dearest change costs: one to what a view has, one to what it was brought to.
+  double slack_of(ValueId id) {
+    const auto& sizes = request_.graph.value(id).type.sizes;
+    double most = bring(id, code_of(Layout::partial()), code_of(Layout::whole()));
+    if (!sizes.empty()) {
+      most += bring(id, code_of(Layout::cut(0)), code_of(Layout::partial()));
+    }
+    return 2 * most;
+  }
+
+  Scene make_scene(const Unit& unit) {
+    Scene scene;
+    scene.unit = &unit;
+    scene.all = open_;
     const std::vector<ValueId> touched = touched_by(unit);
-    std::vector<ValueId> all = open_;
+    scene.all.insert(scene.all.end(), touched.begin(), touched.end());
+    std::sort(scene.all.begin(), scene.all.end());
+    scene.all.erase(std::unique(scene.all.begin(), scene.all.end()), scene.all.end());
+    const auto place = [&](ValueId id) {
+      return static_cast<size_t>(std::lower_bound(scene.all.begin(), scene.all.end(), id) -
+                                 scene.all.begin());
+    };
+    for (ValueId id : open_) scene.from_open.push_back(place(id));
+    for (ValueId id : unit.inputs) scene.inputs.push_back(place(id));
+    for (ValueId id : unit.outputs) scene.outputs.push_back(place(id));
     for (ValueId id : touched) {
+      --uses_[id];
       if (std::binary_search(open_.begin(), open_.end(), id)) continue;
-      step.fresh.push_back(id);
-      all.push_back(id);
+      scene.fresh.push_back(place(id));
+      const auto output = std::find(unit.outputs.begin(), unit.outputs.end(), id);
+      scene.made_by_unit.push_back(
+          output == unit.outputs.end() ? -1 : static_cast<int>(output - unit.outputs.begin()));
     }
-    std::sort(all.begin(), all.end());
-    std::vector<ValueId> next;
-    for (ValueId id : touched) --uses_[id];
-    for (ValueId id : all) {
-      if (uses_[id] > 0) next.push_back(id);
-    }
-    unit_ = &unit;
-    fresh_ = &step.fresh;
-    next_ = &next;
-    found_.clear();
-    for (size_t i = 0; i < views_.size(); ++i) {
-      known_.clear();
-      for (size_t j = 0; j < open_.size(); ++j) known_[open_[j]] = views_[i].open[j];
-      for (size_t option = 0; option < unit.options.size(); ++option) {
-        before_ = static_cast<uint32_t>(i);
-        option_ = static_cast<uint32_t>(option);
-        try_option(unit.options[option], views_[i].seconds);
+    for (size_t i = 0; i < scene.all.size(); ++i) {
+      const ValueId id = scene.all[i];
+      if (uses_[id] == 0) continue;
+      scene.next.push_back(i);
+      if (facts(id).stays) {
+        scene.next_fixed.push_back(i);
+      } else {
+        scene.slack += slack_of(id);
       }
     }
-    open_ = next;
+    return scene;
+  }
+
+  void decide(const Unit& unit) {
+    const Scene scene = make_scene(unit);
+    made_.insert(unit.outputs.begin(), unit.outputs.end());
+    scene_ = &scene;
+    found_.clear();
+    cheapest_.clear();
+    now_.assign(scene.all.size(), Open());
+    decided_.assign(scene.fresh.size(), 0);
+    for (size_t i = 0; i < views_.size(); ++i) {
+      for (size_t j = 0; j < scene.from_open.size(); ++j) {
+        now_[scene.from_open[j]] = views_[i].open[j];
+      }
+      before_ = static_cast<uint32_t>(i);
+      for (size_t option = 0; option < unit.options.size(); ++option) {
+        option_ = static_cast<uint32_t>(option);
+        guess(unit.options[option], views_[i].seconds + unit.options[option].seconds, 0);
+      }
+    }
+    open_.clear();
+    for (size_t place : scene.next) open_.push_back(scene.all[place]);
+    Step step;
+    for (size_t place : scene.fresh) step.fresh.push_back(scene.all[place]);
     keep_best(step);
     steps_.push_back(std::move(step));
   }
 
-  void try_option(const UnitOption& option, double seconds) {
-    std::vector<Code> decided(fresh_->size(), 255);
-    guess(option, seconds + option.seconds, 0, decided);
-  }
-
   // Values that nobody has touched yet are tried in every layout that they may be made in; those
   // that the option makes are known.
-  void guess(const UnitOption& option, double seconds, size_t at, std::vector<Code>& decided) {
-    if (at == fresh_->size()) return finish(option, seconds, decided);
-    const ValueId id = (*fresh_)[at];
-    const auto made =
-        std::find(unit_->outputs.begin(), unit_->outputs.end(), id) - unit_->outputs.begin();
-    if (made < static_cast<std::ptrdiff_t>(unit_->outputs.size())) {
-      decided[at] = code_of(option.outputs[static_cast<size_t>(made)]);
-      return guess(option, seconds, at + 1, decided);
+  void guess(const UnitOption& option, double seconds, size_t at) {
+    const Scene& scene = *scene_;
+    if (at == scene.fresh.size()) return finish(option, seconds);
+    const size_t place = scene.fresh[at];
+    const ValueId id = scene.all[place];
+    if (scene.made_by_unit[at] >= 0) {
+      decided_[at] = code_of(option.outputs[static_cast<size_t>(scene.made_by_unit[at])]);
+      now_[place] = {decided_[at], 0};
+      return guess(option, seconds, at + 1);
     }
     for (Layout layout : facts(id).made) {
       const Code code = code_of(layout);
-      if (!may_be_read(option, id, code)) continue;
-      decided[at] = code;
-      guess(option, seconds + price(id, code), at + 1, decided);
+      if (!may_be_read(option, place, code)) continue;
+      decided_[at] = code;
+      now_[place] = {code, 0};
+      guess(option, seconds + price(id, code), at + 1);
     }
   }
 
-  bool may_be_read(const UnitOption& option, ValueId id, Code made) {
-    for (size_t i = 0; i < unit_->inputs.size(); ++i) {
-      if (unit_->inputs[i] == id && bring(id, made, code_of(option.inputs[i])) >= kImpossible) {
-        return false;
-      }
+  bool may_be_read(const UnitOption& option, size_t place, Code made) {
+    for (size_t i = 0; i < scene_->inputs.size(); ++i) {
+      const bool impossible =
+          scene_->inputs[i] == place &&
+          bring(scene_->all[place], made, code_of(option.inputs[i])) >= kImpossible;
+      if (impossible) return false;
     }
     return true;
   }
 
-  void finish(const UnitOption& option, double seconds, const std::vector<Code>& decided) {
-    std::map<ValueId, Open> now = known_;
-    for (size_t i = 0; i < decided.size(); ++i) now[(*fresh_)[i]] = {decided[i], 0};
-    for (size_t i = 0; i < unit_->outputs.size(); ++i) {
-      if (now[unit_->outputs[i]].made != code_of(option.outputs[i])) return;
+  void finish(const UnitOption& option, double seconds) {
+    const Scene& scene = *scene_;
+    for (size_t i = 0; i < scene.outputs.size(); ++i) {
+      if (now_[scene.outputs[i]].made != code_of(option.outputs[i])) return;
     }
-    for (size_t i = 0; i < unit_->inputs.size(); ++i) {
-      Open& open = now[unit_->inputs[i]];
+    std::vector<std::pair<size_t, Open>> before;  // what is changed here is set back
+    for (size_t i = 0; i < scene.inputs.size(); ++i) {
+      Open& open = now_[scene.inputs[i]];
       const Code wanted = code_of(option.inputs[i]);
-      const auto bit = static_cast<uint16_t>(1U << wanted);
-      if (open.made == wanted || (open.brought & bit) != 0) continue;
-      seconds += bring(unit_->inputs[i], open.made, wanted);
-      open.brought = static_cast<uint16_t>(open.brought | bit);
+      if (open.has(wanted)) continue;
+      seconds += bring(scene.all[scene.inputs[i]], open.made, wanted);
+      before.emplace_back(scene.inputs[i], open);
+      open.brought = static_cast<uint16_t>(open.brought | 1U << wanted);
     }
-    if (seconds >= kImpossible) return;
-    View view;
-    for (ValueId id : *next_) view.open.push_back(now[id]);
+    if (seconds < kImpossible && !is_hopeless(seconds)) note(seconds);
+    for (size_t i = before.size(); i-- > 0;) now_[before[i].first] = before[i].second;
+  }
+
+  // So much dearer than another one that all values could be brought elsewhere for the difference.
+  bool is_hopeless(double seconds) {
+    std::string fixed;
+    for (size_t place : scene_->next_fixed) fixed.push_back(static_cast<char>(now_[place].made));
+    const auto [entry, fresh] = cheapest_.try_emplace(fixed, seconds);
+    entry->second = std::min(entry->second, seconds);
+    return seconds > entry->second + scene_->slack;
+  }
+
+  void note(double seconds) {
+    key_.clear();
+    for (size_t place : scene_->next) {
+      key_.push_back(static_cast<char>(now_[place].made));
+      key_.push_back(static_cast<char>(now_[place].brought & 255));
+      key_.push_back(static_cast<char>(now_[place].brought >> 8));
+    }
+    const auto [entry, fresh] = found_.try_emplace(key_);
+    View& view = entry->second;
+    if (!fresh && view.seconds <= seconds) return;
     view.seconds = seconds;
     view.before = before_;
     view.option = option_;
-    view.decided = decided;
-    const std::string key = key_of(view);
-    const auto [entry, fresh] = found_.try_emplace(key, view);
-    if (!fresh && seconds < entry->second.seconds) entry->second = std::move(view);
+    view.decided = decided_;
+    if (!fresh) return;
+    for (size_t place : scene_->next) view.open.push_back(now_[place]);
   }
 
   // Whether all that is open could be brought from the layouts of `cheap` into those of `dear` for
@@ -209,38 +276,48 @@ class Search {
       const Open& to = dear.open[i];
       const ValueId id = open_[i];
       if (from.made != to.made) {
-        // One of them may be a promise that is still to be kept.
-        seconds += std::max(bring(id, from.made, to.made), bring(id, to.made, from.made));
+        // What is still to be made is a promise: then the maker would have to keep the other one.
+        const bool is_made = made_.count(id) != 0;
+        seconds += is_made ? bring(id, from.made, to.made) : bring(id, to.made, from.made);
       }
-      for (Code code = 0; code < 16; ++code) {
-        const bool only_dear = (to.brought >> code & 1) != 0 && (from.brought >> code & 1) == 0;
-        if (only_dear) seconds += bring(id, to.made, code);
+      const auto only_dear = static_cast<uint16_t>(to.brought & ~from.brought);
+      for (Code code = 0; only_dear >> code != 0; ++code) {
+        const bool missing = (only_dear >> code & 1) != 0 && from.made != code;
+        if (missing) seconds += bring(id, to.made, code);
       }
       if (seconds > dear.seconds) return false;
     }
     return true;
   }
 
+  static size_t changed_layouts(const View& view) {
+    return static_cast<size_t>(std::count_if(view.open.begin(), view.open.end(),
+                                             [](const Open& open) { return open.made != 0; }));
+  }
+
   void keep_best(Step& step) {
-    std::vector<std::pair<std::string, View>> sorted(
-        std::make_move_iterator(found_.begin()), std::make_move_iterator(found_.end()));
+    std::vector<std::pair<const std::string*, View*>> sorted;
+    for (auto& [key, view] : found_) sorted.emplace_back(&key, &view);
     std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-      return a.second.seconds != b.second.seconds ? a.second.seconds < b.second.seconds
-                                                  : a.first < b.first;
+      return a.second->seconds != b.second->seconds ? a.second->seconds < b.second->seconds
+                                                    : *a.first < *b.first;
     });
     views_.clear();
-    constexpr size_t kRivals = 24;
     for (auto& [key, view] : sorted) {
       bool beaten = false;
       for (size_t i = 0; i < std::min(kRivals, views_.size()) && !beaten; ++i) {
-        beaten = is_beaten(view, views_[i]);
+        beaten = is_beaten(*view, views_[i]);
       }
       if (beaten) continue;
-      if (views_.size() == kMostViews) {
-        complete_ = false;
-        break;
+      if (views_.size() < kMostViews) {
+        views_.push_back(std::move(*view));
+        continue;
       }
-      views_.push_back(std::move(view));
+      complete_ = false;
+      // The way on from what is whole is always open.
+      if (changed_layouts(*view) < changed_layouts(views_.back())) {
+        views_.back() = std::move(*view);
+      }
     }
     for (const auto& view : views_) step.views.push_back({view.before, view.option, view.decided});
   }
@@ -272,21 +349,23 @@ class Search {
 
   const ShardingRequest& request_;
   const Units& units_;
-  std::map<ValueId, int> uses_;  // units that have still to be decided
-  std::map<std::tuple<ValueId, Code, Code>, double> costs_;
-  std::vector<ValueId> open_;  // ascending
+  std::map<ValueId, int> uses_;             // units that have still to be decided
+  std::vector<std::vector<double>> costs_;  // by value: of each change of its layout
+  std::vector<ValueId> open_;               // ascending
+  std::set<ValueId> made_;                  // leaves, and what the decided units make
   std::vector<View> views_;
   std::vector<Step> steps_;
   bool complete_ = true;
 
   // Of the unit that is being decided.
-  const Unit* unit_ = nullptr;
-  const std::vector<ValueId>* fresh_ = nullptr;
-  const std::vector<ValueId>* next_ = nullptr;
-  std::map<ValueId, Open> known_;
+  const Scene* scene_ = nullptr;
+  std::vector<Open> now_;      // as Scene::all
+  std::vector<Code> decided_;  // as Scene::fresh
   uint32_t before_ = 0;
   uint32_t option_ = 0;
+  std::string key_;
   std::unordered_map<std::string, View> found_;
+  std::map<std::string, double> cheapest_;  // by the layouts of what cannot change it
 };
 
 }  // namespace

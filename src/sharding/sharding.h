@@ -52,10 +52,10 @@ struct Choice {
 
 struct Sharding {
   int parts = 1;
-  std::vector<Layout> values;   // as they are made, by ValueId
-  std::vector<Choice> nodes;    // as Graph::nodes
+  std::vector<Layout> values;     // as they are made, by ValueId
+  std::vector<Choice> nodes;      // as Graph::nodes
   std::vector<Layout> gradients;  // as Graph::gradients: P where the update sums them
-  bool loss_of_slices = false;  // each device has that of its rows
+  bool loss_of_slices = false;    // each device has that of its rows
   std::vector<bool> metrics_of_slices;
   std::vector<std::string> remarks;  // for whoever reads the plan
 };

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
-#include <tuple>
 
 #include "base/check.h"
 #include "cost/node_cost.h"
 #include "ops/facts.h"
 #include "sharding/follow.h"
+#include "sharding/order.h"
 
 namespace epl {
 namespace {
@@ -40,7 +39,7 @@ class UnitMaker {
     }
     find_leaf_layouts();
     Units result;
-    for (size_t i : search_order()) {
+    for (size_t i : order_of_search(graph_)) {
       if (!request_.is_inside(i)) continue;
       result.units.push_back(std::move(nodes_[i]));
       add_demands(i, result.units);
@@ -63,9 +62,9 @@ class UnitMaker {
     const double seconds = estimated_seconds(graph_, node);
     if (sliced(index)) add_slice_option(node, seconds, unit);
     if (!sliced(index)) {
-      add_option({0, std::vector<Layout>(unit.inputs.size()),
-                  std::vector<Layout>(unit.outputs.size())},
-                 seconds, unit);
+      add_option(
+          {0, std::vector<Layout>(unit.inputs.size()), std::vector<Layout>(unit.outputs.size())},
+          seconds, unit);
     }
     if (!sliced(index) || follows_[index]) {
       for (Cut& cut : cuts_of(graph_, node, request_.parts)) {
@@ -131,6 +130,7 @@ class UnitMaker {
           request_.rows_in_order.empty() || request_.rows_in_order[static_cast<size_t>(id)];
       if (layout.is_cut() && !in_order) values_[static_cast<size_t>(id)].stays = true;
       cut.outputs.push_back(layout);
+      on_slices_[id] = layout;
     }
     add_option(std::move(cut), seconds / request_.parts, unit);
     unit.options.back().slice = true;
@@ -176,7 +176,7 @@ class UnitMaker {
       ValueFacts& facts = values_[static_cast<size_t>(leaf.value)];
       const bool is_written = written.count(graph_.value(leaf.value).storage) != 0;
       const bool made_cut = !request_.made_cut.empty() && request_.made_cut[i];
-      if (read_outside_.count(leaf.value) != 0) {
+      if (read_outside_.count(leaf.value) != 0 || (on_slices_alone(leaf.value) && !made_cut)) {
         facts.made = {Layout::whole()};
         facts.stays = leaf.kind == Leaf::Kind::kParameter || is_written;
       } else if (leaf.kind == Leaf::Kind::kParameter || is_written) {
@@ -191,8 +191,27 @@ class UnitMaker {
         facts.made = {Layout::whole()};
       }
       facts.price.assign(facts.made.size(), 0);
+      if (facts.stays) keep_views(leaf.value);
       const bool priced = leaf.kind == Leaf::Kind::kParameter && facts.made.size() > 1;
       if (priced) facts.price[0] = price_of_whole(type(leaf.value));
+    }
+  }
+
+  // Under replicate parameters are whole, whoever else would have them cut.
+  bool on_slices_alone(ValueId leaf) const {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      bool reads = false;
+      for_each_input(graph_.nodes[i], [&](ValueId id) { reads |= id == leaf; });
+      if (reads && !sliced(i)) return false;
+    }
+    return !request_.sliced.empty();
+  }
+
+  // A view of a parameter is the parameter.
+  void keep_views(ValueId leaf) {
+    for (ValueId id = 0; id < graph_.value_count(); ++id) {
+      const bool view = graph_.value(id).storage == graph_.value(leaf).storage;
+      if (view) values_[static_cast<size_t>(id)].stays = true;
     }
   }
 
@@ -211,29 +230,6 @@ class UnitMaker {
     return type.sizes.size() >= 2 ? kUncutMatrix + memory : memory;
   }
 
-  // By the call of the forward that a node belongs to.
-  std::vector<size_t> search_order() const {
-    std::map<ValueId, int> call_of_value;
-    std::vector<int> calls;
-    for (const auto& node : graph_.nodes) {
-      int call = node.origin.call;
-      if (call < 0) {
-        for_each_input(node, [&](ValueId id) {
-          const auto made = call_of_value.find(id);
-          if (made != call_of_value.end()) call = std::max(call, made->second);
-        });
-      }
-      for_each_output(node, [&](ValueId id) { call_of_value[id] = call; });
-      calls.push_back(call);
-    }
-    std::vector<size_t> order(graph_.nodes.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return std::tie(calls[a], graph_.nodes[a].phase) < std::tie(calls[b], graph_.nodes[b].phase);
-    });
-    return order;
-  }
-
   // Those for what the node makes; after the last node, those for leaves.
   void add_demands(size_t node, std::vector<Unit>& units) const {
     std::set<ValueId> here;
@@ -245,7 +241,8 @@ class UnitMaker {
     for (size_t i = 0; i < graph_.gradients.size(); ++i) {
       if (here.count(graph_.gradients[i].value) != 0) units.push_back(gradient_demand(i));
     }
-    if (here.count(graph_.loss) != 0) units.push_back(whole_demand(Unit::Kind::kLoss, 0, graph_.loss));
+    if (here.count(graph_.loss) != 0)
+      units.push_back(whole_demand(Unit::Kind::kLoss, 0, graph_.loss));
     for (size_t i = 0; i < graph_.metrics.size(); ++i) {
       const ValueId id = graph_.metrics[i].value;
       if (here.count(id) != 0) units.push_back(whole_demand(Unit::Kind::kMetric, i, id));
@@ -266,9 +263,9 @@ class UnitMaker {
       unit.options.push_back({{layout, layout}, {}, 0, false, 0});
     }
     // The update sums what devices have of it.
-    const double summed = reshard_seconds(type(gradient.value), Layout::partial(), Layout::whole(),
-                                          request_.parts) -
-                          Wires().seconds_per_call;
+    const double summed =
+        reshard_seconds(type(gradient.value), Layout::partial(), Layout::whole(), request_.parts) -
+        Wires().seconds_per_call;
     unit.options.push_back({{Layout::partial(), Layout::whole()}, {}, summed, false, 0});
     return unit;
   }
@@ -280,18 +277,8 @@ class UnitMaker {
     unit.index = index;
     unit.inputs = {id};
     unit.options.push_back({{Layout::whole()}, {}, 0, false, 0});
-    const auto maker = std::find_if(nodes_.begin(), nodes_.end(), [&](const Unit& node) {
-      return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end();
-    });
-    if (maker != nodes_.end() && sliced(maker->index)) {
-      unit.options = {{{maker->options[0].outputs[static_cast<size_t>(
-                           std::find(maker->outputs.begin(), maker->outputs.end(), id) -
-                           maker->outputs.begin())]},
-                       {},
-                       0,
-                       true,
-                       0}};
-    }
+    const auto on_slices = on_slices_.find(id);
+    if (on_slices != on_slices_.end()) unit.options = {{{on_slices->second}, {}, 0, true, 0}};
     return unit;
   }
 
@@ -299,8 +286,9 @@ class UnitMaker {
   const Graph& graph_;
   const std::vector<bool> follows_;
   std::vector<ValueFacts> values_;
-  std::vector<Unit> nodes_;  // empty ones for nodes outside
+  std::vector<Unit> nodes_;    // empty ones for nodes outside
   std::set<ValueId> of_rows_;  // sums over the rows of a slice
+  std::map<ValueId, Layout> on_slices_;
   std::set<ValueId> read_outside_;
   const std::set<ValueId> going_out_;
 };
