@@ -32,6 +32,9 @@ enum class ReduceOp : uint8_t { kSum, kMean, kMax, kMin, kProd };
 struct CommunicatorOptions {
   std::string name;  // for messages: "gradients 0"
   std::chrono::milliseconds deadline{std::chrono::minutes(30)};
+  // Looked at while a call waits, on the waiting thread; throws to end the wait at once, where a
+  // deadline and the Watch are not all that matters. The communicator is not whole any more then.
+  std::function<void()> meanwhile = {};
 };
 
 struct MemberCall;

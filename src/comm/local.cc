@@ -59,7 +59,7 @@ class LocalCommunicator final : public Communicator {
       : hub_(std::move(hub)),
         options_(options),
         caller_(rank, static_cast<int>(hub_->seats.size()), options.name),
-        waiting_(watch, options.deadline, caller_.size()) {}
+        waiting_(watch, options.deadline, caller_.size(), options.meanwhile) {}
 
   ~LocalCommunicator() override {
     seat().left.store(true, std::memory_order_seq_cst);
@@ -200,7 +200,7 @@ class LocalCommunicator final : public Communicator {
 // others may use this member's tensors.
 template <typename Work>
 void LocalCommunicator::run(const OpenCall& open, const Work& work) {
-  waiting_.watch().check();
+  waiting_.check();
   throw_if_broken();
   const uint64_t number = ++calls_;
   Seat& mine = seat();
@@ -268,6 +268,7 @@ void LocalCommunicator::ring_others() const {
 
 void LocalCommunicator::throw_if_broken() const {
   if (!hub_->broken.load(std::memory_order_seq_cst)) return;
+  waiting_.check();  // whoever gave up may have been interrupted: then so is this member
   const std::lock_guard<std::mutex> lock(hub_->mutex);
   throw JobFailed(concat("communicator \"", options_.name,
                          "\" is no longer whole, since a call of it was given up: ", hub_->why));
@@ -355,7 +356,7 @@ void LocalCommunicator::wait_for_message(const Ready& ready, int peer, const cha
 }
 
 void LocalCommunicator::send(const at::Tensor& tensor, int to, int tag) {
-  waiting_.watch().check();
+  waiting_.check();
   throw_if_broken();
   Letter letter;
   letter.from = rank();
@@ -376,7 +377,7 @@ void LocalCommunicator::send(const at::Tensor& tensor, int to, int tag) {
 }
 
 void LocalCommunicator::receive(const at::Tensor& tensor, int from, int tag) {
-  waiting_.watch().check();
+  waiting_.check();
   throw_if_broken();
   const Contents expected = caller_.message("receive", tensor, from, tag);
   Inbox& inbox = seat().inbox;

@@ -53,6 +53,12 @@ TEST(LocalCommunicator, EndsEveryWaitWhenTheWatchFails) {
   check_failing_watch([](int size, Watch& watch) { return local(size, watch); });
 }
 
+TEST(LocalCommunicator, EndsEveryWaitThatIsInterrupted) {
+  check_interrupts([](int size, Watch& watch, const std::function<void()>& meanwhile) {
+    return make_local_communicators(size, watch, {"test", std::chrono::minutes(1), meanwhile});
+  });
+}
+
 TEST(LocalCommunicator, SaysThatAMemberHasLeft) {
   Watch watch;
   check_leaving([&](int size) { return local(size, watch); });

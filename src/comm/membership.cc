@@ -1,7 +1,6 @@
 #include "comm/membership.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <thread>
 
@@ -10,6 +9,7 @@
 #include "comm/host.h"
 #include "comm/rendezvous.h"
 #include "comm/socket.h"
+#include "comm/thread_members.h"
 
 namespace epl {
 namespace {
@@ -31,28 +31,16 @@ class Alone final : public Membership {
   std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) override {
     return std::move(make_local_communicators(1, watch_, options)[0]);
   }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<int>& worker_of, const CommunicatorOptions& options) override {
+    return make_local_communicators(static_cast<int>(worker_of.size()), watch_, options);
+  }
   void report_failure(const std::string& /*message*/) override {}
 
  private:
   const std::vector<WorkerInfo> workers_;
   Watch watch_;
 };
-
-// The workers of each host, in the order of their first ones.
-std::vector<std::vector<int>> group_by_host(const std::vector<WorkerRecord>& workers) {
-  std::vector<std::vector<int>> hosts;
-  std::map<std::string, size_t> known;
-  for (size_t index = 0; index < workers.size(); ++index) {
-    const auto [place, is_new] = known.try_emplace(workers[index].info.host_key, hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[place->second].push_back(static_cast<int>(index));
-  }
-  return hosts;
-}
-
-int position_of(int index, const std::vector<int>& members) {
-  return static_cast<int>(std::find(members.begin(), members.end(), index) - members.begin());
-}
 
 class Member final : public Membership {
  public:
@@ -80,49 +68,27 @@ class Member final : public Membership {
   }
 
   std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) override {
-    const std::string key = concat("communicator ", communicators_++, " \"", options.name, "\"");
-    const std::vector<std::vector<int>> hosts = group_by_host(health_.workers());
-    if (hosts.size() == 1) return make_inner(key, everyone_, options);
-    if (hosts.size() == everyone_.size()) return make_outer(key, everyone_, options);
+    return std::move(make_communicators(everyone_, options)[0]);
+  }
 
-    std::vector<int> firsts;
-    std::vector<int> here;
-    for (const std::vector<int>& members : hosts) {
-      firsts.push_back(members[0]);
-      if (position_of(index_, members) < static_cast<int>(members.size())) here = members;
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<int>& worker_of, const CommunicatorOptions& options) override {
+    ThreadMembers members;
+    members.worker_of = worker_of;
+    members.worker = index_;
+    for (const WorkerRecord& record : health_.workers()) {
+      members.host_of.push_back(record.info.host_key);
     }
-    TwoLevelParts parts;
-    parts.inner = make_inner(key, here, options);
-    if (here[0] == index_) parts.outer = make_outer(key + ", first of each host", firsts, options);
-    parts.direct = make_outer(key + ", direct", everyone_, options);
-    return make_two_level_communicator(std::move(parts), hosts, index_, options);
+    members.address = health_.workers()[static_cast<size_t>(index_)].address;
+    members.gather = [this, &options](const std::string& key, const std::vector<int>& workers,
+                                      const std::string& mine) {
+      return health_.gather(key, workers, mine, options.deadline);
+    };
+    const std::string key = concat("communicator ", communicators_++, " \"", options.name, "\"");
+    return connect_threads(members, key, watch_, options);
   }
 
  private:
-  Exchange exchange_among(const std::string& key, const std::vector<int>& members,
-                          const CommunicatorOptions& options) {
-    return [this, key, members, deadline = options.deadline,
-            count = 0](const std::string& mine) mutable {
-      return health_.gather(concat(key, " among ", list_of_workers(members), ", ", count++),
-                            members, mine, deadline);
-    };
-  }
-
-  std::unique_ptr<Communicator> make_inner(const std::string& key, const std::vector<int>& members,
-                                           const CommunicatorOptions& options) {
-    if (members.size() == 1) return std::move(make_local_communicators(1, watch_, options)[0]);
-    return make_shared_memory_communicator(position_of(index_, members),
-                                           static_cast<int>(members.size()), watch_,
-                                           exchange_among(key, members, options), options);
-  }
-
-  std::unique_ptr<Communicator> make_outer(const std::string& key, const std::vector<int>& members,
-                                           const CommunicatorOptions& options) {
-    return make_tcp_communicator(position_of(index_, members), static_cast<int>(members.size()),
-                                 watch_, exchange_among(key, members, options), options,
-                                 health_.workers()[static_cast<size_t>(index_)].address);
-  }
-
   const int index_;
   const milliseconds deadline_;
   std::vector<int> everyone_;

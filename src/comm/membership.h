@@ -60,6 +60,12 @@ class Membership {
   // Made by all workers in the same order.
   virtual std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) = 0;
 
+  // A communicator whose members are threads of the workers: member i is one of worker
+  // worker_of[i]. All workers call this in the same order with the same list, and get the ends of
+  // their own members, in the order of ranks.
+  virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<int>& worker_of, const CommunicatorOptions& options) = 0;
+
   // Tells the others that this worker fails, before it goes, so that they name the true culprit.
   // Nothing where the job has failed already: what fails because of that is no news.
   virtual void report_failure(const std::string& message) = 0;

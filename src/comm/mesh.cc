@@ -153,6 +153,7 @@ void Mesh::deliver(Wanted& wanted, const Letter& letter) {
 
 void Mesh::check_usable() const {
   watch_.check();
+  if (options_.meanwhile) options_.meanwhile();
   if (!broken_.empty()) throw JobFailed(broken_);
 }
 
@@ -186,6 +187,7 @@ void Mesh::wait(const std::function<bool()>& done, const std::function<std::stri
     }
     poll(waited.data(), waited.size(), static_cast<int>(kLook.count()));
     if (watch_.failed()) give_up("the job failed");
+    look_for_interrupt();
     if (Clock::now() > end) {
       give_up(concat("member ", rank(), " of communicator \"", caller_.name(),
                      "\" waited for the others for longer than ", options_.deadline.count(),
@@ -203,10 +205,23 @@ void Mesh::lose(int index, const std::string& what) {
                  " waits for it in ", what));
 }
 
+void Mesh::look_for_interrupt() {
+  try {
+    if (options_.meanwhile) options_.meanwhile();
+  } catch (const std::exception& interrupt) {
+    break_off(interrupt.what());
+    throw;
+  }
+}
+
 // Nobody knows any more what lies in the connections.
-void Mesh::give_up(const std::string& why) {
+void Mesh::break_off(const std::string& why) {
   broken_ = why;
   for (Peer& peer : peers_) peer.link.close();
+}
+
+void Mesh::give_up(const std::string& why) {
+  break_off(why);
   watch_.check();
   throw JobFailed(why);
 }

@@ -114,6 +114,8 @@ class Mesh {
   void start_phase(const std::vector<Part>& receives, bool is_call);
   [[noreturn]] void lose(int index, const std::string& what);
   [[noreturn]] void give_up(const std::string& why);
+  void break_off(const std::string& why);
+  void look_for_interrupt();
   int size() const { return caller_.size(); }
   int rank() const { return caller_.rank(); }
 

@@ -22,13 +22,14 @@ using namespace testing;  // NOLINT: the helpers of this folder
 
 // Members that are threads: what fails is seen by the test itself, and by sanitizers.
 Ends shared_memory(int size, Watch& watch,
-                   std::chrono::milliseconds deadline = std::chrono::minutes(1)) {
+                   std::chrono::milliseconds deadline = std::chrono::minutes(1),
+                   const std::function<void()>& meanwhile = {}) {
   SharedText texts(size);
   std::vector<std::future<std::unique_ptr<Communicator>>> coming;
   for (int rank = 0; rank < size; ++rank) {
     coming.push_back(std::async(std::launch::async, [&, rank] {
       return make_shared_memory_communicator(rank, size, watch, texts.exchange(rank),
-                                             {"test", deadline});
+                                             {"test", deadline, meanwhile});
     }));
   }
   Ends ends;
@@ -105,6 +106,12 @@ TEST(SharedMemoryCommunicator, GivesUpAtTheDeadline) {
 
 TEST(SharedMemoryCommunicator, EndsEveryWaitWhenTheWatchFails) {
   check_failing_watch([](int size, Watch& watch) { return shared_memory(size, watch); });
+}
+
+TEST(SharedMemoryCommunicator, EndsEveryWaitThatIsInterrupted) {
+  check_interrupts([](int size, Watch& watch, const std::function<void()>& meanwhile) {
+    return shared_memory(size, watch, std::chrono::minutes(1), meanwhile);
+  });
 }
 
 TEST(SharedMemoryCommunicator, SaysThatAMemberHasLeft) {

@@ -10,7 +10,7 @@ namespace epl {
 StageEnd::StageEnd(int rank, int size, Watch& watch, const Exchange& exchange,
                    const CommunicatorOptions& options)
     : caller_(rank, size, options.name),
-      waiting_(watch, options.deadline, size),
+      waiting_(watch, options.deadline, size, options.meanwhile),
       segment_(options.name, rank, Stage::bytes(size), exchange),
       stage_(segment_.data(), size) {
   for (int member = 0; member < size; ++member) {
@@ -26,7 +26,7 @@ StageEnd::~StageEnd() {
 // --- failures ----------------------------------------------------------------------------------
 
 void StageEnd::throw_if_broken() const {
-  waiting_.watch().check();
+  waiting_.check();
   if (broken_.empty()) return;
   throw JobFailed(concat("communicator \"", caller_.name(),
                          "\" is no longer whole, since a call of it was given up: ", broken_));

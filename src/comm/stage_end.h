@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -106,6 +107,11 @@ void StageEnd::guard(const Body& body) {
     body();
   } catch (const JobFailed& failure) {
     give_up(failure.what());
+    throw;
+  } catch (const Error&) {
+    throw;  // all members have seen that their calls differ
+  } catch (const std::exception& interrupt) {
+    give_up(interrupt.what());
     throw;
   }
 }

@@ -49,6 +49,12 @@ TEST(TcpCommunicator, EndsWaitsWhenTheJobFails) {
       [](int size, Watch& watch) { return connect_ends(size, watch, std::chrono::seconds(20)); });
 }
 
+TEST(TcpCommunicator, EndsEveryWaitThatIsInterrupted) {
+  testing::check_interrupts([](int size, Watch& watch, const std::function<void()>& meanwhile) {
+    return connect_ends(size, watch, std::chrono::minutes(1), meanwhile);
+  });
+}
+
 TEST(TcpCommunicator, NamesAMemberThatLeft) {
   Watch watch;
   testing::check_leaving(

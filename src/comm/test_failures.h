@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>
@@ -180,6 +181,42 @@ inline void check_failing_watch(const std::function<Ends(int size, Watch& watch)
     EXPECT_THAT(errors[0], ::testing::HasSubstr("gone")) << name;
     EXPECT_THAT(errors[2], ::testing::HasSubstr("gone")) << name;
     expect_error([&] { ends[0]->barrier(); }, "worker 1 is gone");
+  }
+}
+
+// What a device throws where another one failed.
+class Interrupt : public std::exception {
+ public:
+  const char* what() const noexcept override { return "interrupted"; }
+};
+
+// Member 1 does not come, and once the others wait they are interrupted.
+inline void check_interrupts(
+    const std::function<Ends(int size, Watch& watch, std::function<void()> meanwhile)>& make) {
+  for (const auto& [name, call] : waits_for_member_1()) {
+    Watch watch;
+    std::atomic<bool> interrupted{false};
+    std::atomic<int> looks{0};
+    std::atomic<int> ended{0};
+    const Ends ends = make(3, watch, [&] {
+      ++looks;
+      if (interrupted) throw Interrupt();
+    });
+    looks = 0;
+    const auto errors = run_members(ends, [&, &call = call](Communicator& end) {
+      if (end.rank() == 1) {
+        while (looks < 10) std::this_thread::yield();  // two where the others begin
+        interrupted = true;
+        return;
+      }
+      try {
+        call(end);
+      } catch (const Interrupt&) {
+        ++ended;
+        throw;
+      }
+    });
+    EXPECT_EQ(ended, 2) << name << ": " << errors[0] << "; " << errors[2];
   }
 }
 

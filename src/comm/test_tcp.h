@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -32,7 +33,8 @@ class Board {
   size_t there_ = 0;
 };
 
-inline Ends connect_ends(int size, Watch& watch, std::chrono::milliseconds deadline) {
+inline Ends connect_ends(int size, Watch& watch, std::chrono::milliseconds deadline,
+                         const std::function<void()>& meanwhile = {}) {
   Board board(size);
   Ends ends(static_cast<size_t>(size));
   std::vector<std::thread> threads;
@@ -40,7 +42,7 @@ inline Ends connect_ends(int size, Watch& watch, std::chrono::milliseconds deadl
     threads.emplace_back([&, rank] {
       ends[static_cast<size_t>(rank)] = make_tcp_communicator(
           rank, size, watch, [&](const std::string& mine) { return board.exchange(rank, mine); },
-          {"test", deadline}, "");
+          {"test", deadline, meanwhile}, "");
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -7,6 +7,7 @@
 
 #include <climits>
 #include <ctime>
+#include <utility>
 
 namespace epl {
 namespace {
@@ -16,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpins = 2000;       // some 30 microseconds
 constexpr int kSpinsCrowded = 20;  // one round trip between caches
 constexpr auto kYielding = std::chrono::microseconds(300);
-// Within this time a sleeper sees that the Watch failed.
+// Within this time a sleeper sees that the Watch failed or that it is interrupted.
 constexpr auto kSlice = std::chrono::milliseconds(5);
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) &&
@@ -51,15 +52,19 @@ void Doorbell::wake() {
   futex(rings_, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-Waiting::Waiting(Watch& watch, std::chrono::milliseconds deadline, int members)
-    : watch_(watch), deadline_(deadline), spins_(members > cores() ? kSpinsCrowded : kSpins) {}
+Waiting::Waiting(Watch& watch, std::chrono::milliseconds deadline, int members,
+                 std::function<void()> interrupt)
+    : watch_(watch),
+      deadline_(deadline),
+      interrupt_(std::move(interrupt)),
+      spins_(members > cores() ? kSpinsCrowded : kSpins) {}
 
 void Waiting::wait_on(Doorbell& bell, const std::function<bool()>& ready,
                       const std::function<void()>& meanwhile,
                       const std::function<std::string()>& late) const {
   const auto begin = Clock::now();
   while (!ready()) {
-    watch_.check();
+    check();
     meanwhile();
     const auto waited = Clock::now() - begin;
     if (waited < kYielding) {

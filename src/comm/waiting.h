@@ -51,12 +51,20 @@ inline void pause_core() {
 // How the waits of one end go: the same for all of them.
 class Waiting {
  public:
-  // `members`: how many may wait for each other on the cores of this host.
-  Waiting(Watch& watch, std::chrono::milliseconds deadline, int members);
+  // `members`: how many may wait for each other on the cores of this host. `interrupt` may throw to
+  // end a wait; null where nothing but the Watch does.
+  Waiting(Watch& watch, std::chrono::milliseconds deadline, int members,
+          std::function<void()> interrupt = {});
+
+  // Throws where a wait would end at once.
+  void check() const {
+    watch_.check();
+    if (interrupt_) interrupt_();
+  }
 
   // Returns when `ready()` holds; once it does it must hold until then. While it lasts,
-  // `meanwhile()` is called now and then, which may throw. Throws what the Watch has, or
-  // JobFailed(late()) after the deadline.
+  // `meanwhile()` is called now and then, which may throw. Throws what the Watch or the interrupt
+  // has, or JobFailed(late()) after the deadline.
   template <typename Ready, typename Meanwhile, typename Late>
   void until(Doorbell& bell, const Ready& ready, const Meanwhile& meanwhile,
              const Late& late) const {
@@ -78,6 +86,7 @@ class Waiting {
 
   Watch& watch_;
   std::chrono::milliseconds deadline_;
+  std::function<void()> interrupt_;
   int spins_;
 };
 
