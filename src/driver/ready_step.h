@@ -72,6 +72,7 @@ class ReadyStep {
   // Before and after all devices have run.
   void begin(int64_t step);
   void finish();
+  void give_up() { ways_.renew_parts(); }  // where a device has failed
   // On the thread of `device`: its program up to the update. `micro_batches`: null where its stage
   // does not read the batch.
   void run(int device, const std::vector<Batch>* micro_batches, double seed, DeviceRun& result);

@@ -35,6 +35,8 @@ class StageWays {
 
   // The device's end of the communicator of those that operators are cut over; null: none.
   Communicator* parts_of(int device) const { return groups_of_parts_.of(device); }
+  // After a run in which a device failed.
+  void renew_parts() { groups_of_parts_.renew(); }
 
   // Between devices of different workers.
   const std::vector<StageWay>& between_devices() const { return ways_; }

@@ -72,10 +72,13 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
     });
     ready.finish();
   } catch (const GuardFailed&) {
+    ready.give_up();
     throw;
   } catch (const Error&) {
+    ready.give_up();
     throw;
   } catch (const std::exception& error) {
+    ready.give_up();
     if (devices() == 1) throw;
     const int device = job->team().failed_device();
     throw Error(concat("device ", replicas.first + device, ", micro batch ",

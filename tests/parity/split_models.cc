@@ -154,7 +154,7 @@ struct Odd : torch::nn::Module {
   Tensor loss(const Batch& batch) {
     const Tensor x = std::get<0>(torch::sort(batch[0], 1));
     Tensor logits = head(torch::erfinv(torch::tanh(x) * 0.5));
-    if (logits.sum().item<float>() > 1e6F) logits = logits * 2;
+    if (logits.sum().gt(1e6).item<bool>()) logits = logits * 2;
     return cross_entropy(logits, batch[1]);
   }
   torch::nn::Linear head{nullptr};
