@@ -27,7 +27,8 @@ int cut_dim(const Stage& from, const Stage& to, ValueId id) {
 
 }  // namespace
 
-Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage& to) {
+Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Stage& from,
+                       const Stage& to) {
   Transfer transfer;
   transfer.items.resize(crossing.values.size());
   for (ValueId id : crossing.values) {
@@ -38,10 +39,10 @@ Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage&
   }
   if (from.devices == to.devices) return transfer;
   std::vector<int> batch_dims;
-  for (ValueId id = 0; id < from.graph->value_count(); ++id) {
+  for (ValueId id = 0; id < whole.value_count(); ++id) {
     batch_dims.push_back(cut_dim(from, to, id));
   }
-  const std::vector<bool> in_order = rows_in_order(*from.graph, batch_dims);
+  const std::vector<bool> in_order = rows_in_order(whole, batch_dims);
   const std::string asked_by = from.asked_by + "\n            " + to.asked_by;
   for (size_t i = 0; i < crossing.values.size(); ++i) {
     const ValueId id = crossing.values[i];

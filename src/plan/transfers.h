@@ -10,6 +10,7 @@ namespace epl {
 // Where the stages have as many devices each device has one peer; else rows are gathered and cut
 // anew along the batch dimension. Throws epl::Error for a value that has no rows, or whose rows are
 // mixed with another dimension.
-Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage& to);
+Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Stage& from,
+                       const Stage& to);
 
 }  // namespace epl

@@ -166,6 +166,7 @@ struct Program {
   bool has_guards = false;  // a run may end in GuardFailed: a value or shape is not as recorded
   int64_t arena_bytes = 0;
   int devices = 1;  // of one replica: each takes one part of its micro batch
+  int stage = 0;    // in the schedule; where operators are cut over devices several have the same
 
   // Whether it reads the batch: in a pipeline the first stage does.
   bool reads_batch() const {

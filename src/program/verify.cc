@@ -87,7 +87,7 @@ class Verifier {
   // Runs of the whole program.
   size_t tasks() const {
     if (plan_.schedule.stages.empty()) return static_cast<size_t>(plan_.micro_batches);
-    return plan_.schedule.stages.at(number()).size();
+    return plan_.schedule.stages.at(static_cast<size_t>(program_.stage)).size();
   }
 
   // Gradients that are summed over programs as well: not by a reduce instruction.
