@@ -1,6 +1,11 @@
 #include "driver/stage_optimizers.h"
 
 #include <ATen/ATen.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <map>
 #include <set>
@@ -71,9 +76,50 @@ void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& tex
 
 }  // namespace
 
+namespace {
+
+// The tensors of a parameter's state that lie as the parameter does.
+std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& any) {
+  using namespace torch::optim;
+  std::vector<at::Tensor> tensors;
+  if (auto* sgd = dynamic_cast<SGDParamState*>(&any)) {
+    tensors = {sgd->momentum_buffer()};
+  } else if (auto* adam = dynamic_cast<AdamParamState*>(&any)) {
+    tensors = {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
+  } else if (auto* adamw = dynamic_cast<AdamWParamState*>(&any)) {
+    tensors = {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
+  } else if (auto* rmsprop = dynamic_cast<RMSpropParamState*>(&any)) {
+    tensors = {rmsprop->square_avg(), rmsprop->momentum_buffer(), rmsprop->grad_avg()};
+  } else if (auto* adagrad = dynamic_cast<AdagradParamState*>(&any)) {
+    tensors = {adagrad->sum()};
+  }
+  std::vector<at::Tensor> defined;
+  for (const auto& tensor : tensors) {
+    if (tensor.defined()) defined.push_back(tensor);
+  }
+  return defined;
+}
+
+// Workers that have a piece of a parameter have that of its state.
+void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model) {
+  gather_pieces(job, step, [&](const at::Tensor& parameter) {
+    std::vector<at::Tensor> tensors;
+    for (size_t i : model.optimizers_of(parameter)) {
+      auto& states = model.optimizers()[i].get().state();
+      const auto state = states.find(key_of(parameter));
+      if (state == states.end()) continue;
+      for (const auto& tensor : tensors_of(*state->second)) tensors.push_back(tensor);
+    }
+    return tensors;
+  });
+}
+
+}  // namespace
+
 void gather_optimizer_states(Job& job, const ReadyStep& step, const Model& model) {
   if (job.workers() == nullptr || !step.placement().has_roles()) return;
   const torch::NoGradGuard no_grad;
+  gather_pieces_of_states(job, step, model);
   const auto index = job.cluster().worker_index;
   std::vector<std::set<std::string>> keys(static_cast<size_t>(job.cluster().worker_num));
   for (const auto& each : step.gradients().holders()) {

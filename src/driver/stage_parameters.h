@@ -1,6 +1,7 @@
 // Parameters of stages that lie on several workers: who has what of them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "driver/job.h"
@@ -13,6 +14,12 @@ int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cl
 
 // Sums the gradients of parameters that stages on several workers use. All workers call it.
 void reduce_tied(ReadyStep& step);
+
+// Of each parameter that is cut over devices, brings the pieces of tensors that lie as it does to
+// the workers that do not have them: the parameter itself, or states of its optimizer. All workers
+// call it, with as many tensors.
+using PiecesOf = std::function<std::vector<at::Tensor>(const at::Tensor& parameter)>;
+void gather_pieces(Job& job, const ReadyStep& step, const PiecesOf& pieces_of);
 
 // Brings the parameters that the step updates to the workers that do not: all of them, or those
 // that a stage on such a worker reads. All workers call it.

@@ -121,6 +121,13 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
   for (const auto& [leaf, stages] : stages_by_leaf(step_.plan)) {
     const at::Tensor& parameter = step_.graph.leaves[static_cast<size_t>(leaf)].tensor;
     holders_.push_back({parameter, stages, readers_of(parameter)});
+    for (int stage : stages) {
+      const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
+      const PlanLeaf& own = holder.leaves[static_cast<size_t>(leaf)];
+      if (own.cut_dim < 0) break;
+      holders_.back().cut_dim = own.cut_dim;
+      holders_.back().pieces.push_back(own.piece);
+    }
     history[parameter.unsafeGetTensorImpl()] = stages;
   }
   for (const auto& group : groups_) {

@@ -54,6 +54,9 @@ class StepGradients {
     at::Tensor parameter;
     std::vector<int> stages;   // in order
     std::vector<int> readers;  // stages that use it, whether they change it or not
+    // Of a parameter that is cut over devices: the piece of each of `stages`.
+    int cut_dim = -1;
+    std::vector<Piece> pieces = {};
   };
   const std::vector<Holders>& holders() const { return holders_; }
   // Gradients that operators make anew in each run, sparse ones among them, come into their parts.

@@ -176,10 +176,12 @@ class UnitMaker {
       ValueFacts& facts = values_[static_cast<size_t>(leaf.value)];
       const bool is_written = written.count(graph_.value(leaf.value).storage) != 0;
       const bool made_cut = !request_.made_cut.empty() && request_.made_cut[i];
-      if (read_outside_.count(leaf.value) != 0 || (on_slices_alone(leaf.value) && !made_cut)) {
+      const bool parameter = leaf.kind == Leaf::Kind::kParameter;
+      const bool stays_whole = parameter && !made_cut && on_slices_alone(leaf.value);
+      if (read_outside_.count(leaf.value) != 0 || stays_whole) {
         facts.made = {Layout::whole()};
-        facts.stays = leaf.kind == Leaf::Kind::kParameter || is_written;
-      } else if (leaf.kind == Leaf::Kind::kParameter || is_written) {
+        facts.stays = parameter || is_written;
+      } else if (parameter || is_written) {
         facts.stays = true;
         if (!made_cut) facts.made = {Layout::whole()};
         for (Layout cut : cuts_of_type(type(leaf.value))) {
@@ -192,7 +194,7 @@ class UnitMaker {
       }
       facts.price.assign(facts.made.size(), 0);
       if (facts.stays) keep_views(leaf.value);
-      const bool priced = leaf.kind == Leaf::Kind::kParameter && facts.made.size() > 1;
+      const bool priced = parameter && facts.made.size() > 1;
       if (priced) facts.price[0] = price_of_whole(type(leaf.value));
     }
   }

@@ -319,7 +319,8 @@ Trace train(const MakeProgram& make, const MakeBatch& make_batch, const Variant&
         snapshot.tensors.emplace_back("metric " + name, copy(value));
       }
     }
-    append_tensors(modules, optimizers, snapshot);
+    append_tensors(modules,
+                   variant.with_states() ? optimizers : std::vector<OptimizerPointer>(), snapshot);
     trace.push_back(std::move(snapshot));
   }
   return trace;

@@ -85,6 +85,9 @@ class Variant {
   Variant& stages(int count) { return stages(std::vector<int>(static_cast<size_t>(count), 1)); }
   // Devices that share one micro batch: replicate(count) as default strategy.
   Variant& slices(int count) { return slices_ = count, *this; }
+  // Parameters are cut over workers: each has the state of its pieces, which is not compared.
+  Variant& without_states() { return with_states_ = false, *this; }
+  bool with_states() const { return with_states_; }
   // communication.clip_after_allreduce
   Variant& clip_after() { return with("communication.clip_after_allreduce", true); }
   // A key that changes how something is done, but not what comes out.
@@ -121,6 +124,7 @@ class Variant {
   std::vector<int> workers_ = {1};
   std::vector<int> stages_;
   int slices_ = 1;
+  bool with_states_ = true;
   std::vector<Setting> settings_;
 };
 
