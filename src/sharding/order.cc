@@ -13,7 +13,11 @@ class Order {
  public:
   explicit Order(const Graph& graph) : graph_(graph), placed_(graph.nodes.size(), false) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for_each_output(graph.nodes[i], [&](ValueId id) { makers_[id] = i; });
+      if (reads_leaves_alone(graph.nodes[i])) {
+        for_each_output(graph.nodes[i], [&](ValueId id) { of_leaves_[id] = i; });
+      } else {
+        for_each_output(graph.nodes[i], [&](ValueId id) { makers_[id] = i; });
+      }
     }
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const std::set<size_t> from = makers_of(i);
@@ -30,7 +34,7 @@ class Order {
     });
     for (size_t i : by_call) {
       // Others bring it in.
-      const bool waits = makers_of(i).size() == 1 || (makers_of(i).empty() && is_read(i));
+      const bool waits = makers_of(i).size() == 1 || reads_leaves_alone(graph_.nodes[i]);
       if (!waits) place(i);
     }
     for (size_t i : by_call) place(i);
@@ -47,15 +51,21 @@ class Order {
     return makers;
   }
 
-  bool is_read(size_t node) const { return followers_.count(node) != 0 || read_.count(node) != 0; }
+  // Views of parameters, mostly. What is made of them reads leaves alone as well.
+  bool reads_leaves_alone(const Node& node) const {
+    bool alone = true;
+    for_each_input(node, [&](ValueId id) { alone &= makers_.count(id) == 0; });
+    return alone;
+  }
 
   // What reads leaves alone comes before its first reader, what follows one node behind it.
   void place(size_t node) {
     if (placed_[node]) return;
     placed_[node] = true;
-    for (size_t maker : makers_of(node)) {
-      if (makers_of(maker).empty()) place(maker);
-    }
+    for_each_input(graph_.nodes[node], [&](ValueId id) {
+      const auto maker = of_leaves_.find(id);
+      if (maker != of_leaves_.end()) place(maker->second);
+    });
     order_.push_back(node);
     const auto followers = followers_.find(node);
     if (followers == followers_.end()) return;
@@ -68,7 +78,6 @@ class Order {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       int call = graph_.nodes[i].origin.call;
       for (size_t maker : makers_of(i)) {
-        read_.insert(maker);
         if (graph_.nodes[i].origin.call < 0 && maker < i) call = std::max(call, calls[maker]);
       }
       calls.push_back(call);
@@ -80,7 +89,7 @@ class Order {
   std::vector<bool> placed_;
   std::map<ValueId, size_t> makers_;
   std::map<size_t, std::vector<size_t>> followers_;  // nodes that read nothing else that is made
-  std::set<size_t> read_;                            // nodes that others read from
+  std::map<ValueId, size_t> of_leaves_;              // made by nodes that read leaves alone
   std::vector<size_t> order_;
 };
 

@@ -65,7 +65,7 @@ struct Scene {
   std::vector<size_t> inputs;      // places
   std::vector<size_t> outputs;     // places
   std::vector<size_t> next;        // places of those that stay open
-  std::vector<size_t> next_fixed;  // those of them that cannot change their layout
+  std::vector<size_t> next_fixed;  // those of them that cannot change theirs, or have none yet
   double slack = 0;                // what it costs at most to bring all that stay open elsewhere
 };
 
@@ -156,7 +156,9 @@ class Search {
       const ValueId id = scene.all[i];
       if (uses_[id] == 0) continue;
       scene.next.push_back(i);
-      if (facts(id).stays) {
+      const bool made = made_.count(id) != 0 || std::find(unit.outputs.begin(), unit.outputs.end(),
+                                                          id) != unit.outputs.end();
+      if (facts(id).stays || !made) {
         scene.next_fixed.push_back(i);
       } else {
         scene.slack += slack_of(id);
@@ -276,9 +278,9 @@ class Search {
       const Open& to = dear.open[i];
       const ValueId id = open_[i];
       if (from.made != to.made) {
-        // What is still to be made is a promise: then the maker would have to keep the other one.
-        const bool is_made = made_.count(id) != 0;
-        seconds += is_made ? bring(id, from.made, to.made) : bring(id, to.made, from.made);
+        // What is still to be made is a promise: its maker has to keep just that one.
+        if (made_.count(id) == 0) return false;
+        seconds += bring(id, from.made, to.made);
       }
       const auto only_dear = static_cast<uint16_t>(to.brought & ~from.brought);
       for (Code code = 0; only_dear >> code != 0; ++code) {

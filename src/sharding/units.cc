@@ -97,11 +97,28 @@ class UnitMaker {
     unit.options.push_back(std::move(option));
   }
 
-  // Operators that talk while they run (softmax over cut classes) move one number a row, twice.
+  // Of operators that talk while they run (softmax over cut classes): what stands for them tells.
   double communication_inside(const Node& node, const Cut& cut) const {
     const auto pattern = pattern_of(graph_, node);
     if (!pattern || pattern->expanded.find(cut.letter) == std::string::npos) return 0;
-    return 2 * Wires().seconds_per_call;
+    Graph scratch;
+    LocalNode at{graph_, node, cut, request_.parts, 0, {}};
+    for_each_input(node, [&](ValueId id) {
+      TensorType local = type(id);
+      local.sizes = local_sizes(local.sizes, cut.inputs[at.inputs.size()], request_.parts, 0);
+      local.strides = contiguous_strides(local.sizes);
+      local.offset = 0;
+      at.inputs.push_back(scratch.add_value(local));
+    });
+    Emitter emitter(scratch);
+    emit_local(at, emitter);
+    double seconds = 0;
+    for (const auto& made : scratch.nodes) {
+      if (op_name(made).compare(0, 5, "epl::") != 0) continue;
+      const TensorType& moved = scratch.value(made.results[0].values[0]).type;
+      seconds += reshard_seconds(moved, Layout::partial(), Layout::whole(), request_.parts);
+    }
+    return seconds;
   }
 
   Layout layout_on_slices(ValueId id) const {
