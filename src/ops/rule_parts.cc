@@ -15,6 +15,14 @@ ValueId tensor_at(const Node& node, size_t argument) {
   return node.arguments[argument].values.at(0);
 }
 
+std::optional<size_t> argument_named(const Node& node, const std::string& name) {
+  const auto& arguments = node.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == name) return i;
+  }
+  return std::nullopt;
+}
+
 int64_t int_at(const Node& node, size_t argument) {
   return node.arguments[argument].constant.toInt();
 }
@@ -95,6 +103,16 @@ void add_input(Pattern& pattern, const Node& node, size_t argument, const std::s
   if (has_tensor(node, argument)) pattern.inputs.push_back(word);
 }
 
+std::string without(std::string word, size_t dim) {
+  word.erase(dim, 1);
+  return word;
+}
+
+std::string with_whole(std::string word, size_t dim) {
+  word[dim] = '1';
+  return word;
+}
+
 Node local_copy(const LocalNode& at) {
   Node node = at.node;
   size_t next = 0;
@@ -120,6 +138,16 @@ std::optional<Piece> piece_of_output(const LocalNode& at, size_t index) {
   return piece_in(at, outputs_of(at.node).at(index), at.cut.outputs.at(index));
 }
 
+Sizes input_sizes_here(const LocalNode& at, size_t index) {
+  return local_sizes(sizes_of(at.graph, inputs_of(at.node).at(index)), at.cut.inputs.at(index),
+                     at.parts, at.part);
+}
+
+ValueId Expression::zero_where(ValueId mask, ValueId x) {
+  return to_.call("aten::masked_fill.Scalar",
+                  {value_argument(x), value_argument(mask), constant_argument(0)});
+}
+
 ValueId Expression::over(const std::string& op, ValueId x, Sizes dims, bool keep_dims) {
   return to_.call(
       op, {value_argument(x), constant_argument(std::move(dims)), constant_argument(keep_dims)});
@@ -141,6 +169,31 @@ Expression::Within Expression::within(ValueId index, Piece piece) {
              scalar("aten::lt.Scalar", shifted, piece.length));
   const ValueId local = binary("aten::mul.Tensor", shifted, inside);
   return {inside, local};
+}
+
+ValueId Expression::within_or_behind(ValueId index, Piece piece) {
+  const Within found = within(index, piece);
+  const ValueId outside = unary("aten::bitwise_not", found.inside);
+  return to_.call("aten::masked_fill.Scalar", {value_argument(found.index), value_argument(outside),
+                                               constant_argument(piece.length)});
+}
+
+ValueId Expression::one_longer(ValueId x, size_t dim) {
+  Sizes pads((sizes(x).size() - dim) * 2, 0);  // from the last dimension, two numbers for each
+  pads.back() = 1;
+  return scalar("aten::constant_pad_nd", x, pads);
+}
+
+ValueId Expression::first(ValueId x, size_t dim, int64_t length) {
+  return to_.call("aten::slice.Tensor",
+                  {value_argument(x), constant_argument(static_cast<int64_t>(dim)),
+                   constant_argument(0), constant_argument(length)});
+}
+
+ValueId Expression::spread(ValueId x, size_t dim, size_t rank) {
+  Sizes shape(rank, 1);
+  std::copy(sizes(x).begin(), sizes(x).end(), shape.begin() + static_cast<std::ptrdiff_t>(dim));
+  return scalar("aten::view", x, shape);
 }
 
 }  // namespace epl

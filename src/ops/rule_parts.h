@@ -15,6 +15,7 @@ using Sizes = std::vector<int64_t>;
 // --- arguments by position --------------------------------------------------------------------
 bool has_tensor(const Node& node, size_t argument);  // false: an optional one is absent
 ValueId tensor_at(const Node& node, size_t argument);
+std::optional<size_t> argument_named(const Node& node, const std::string& name);
 int64_t int_at(const Node& node, size_t argument);
 Sizes ints_at(const Node& node, size_t argument);  // none: no numbers
 void set(Node& node, size_t argument, c10::IValue constant);
@@ -39,6 +40,10 @@ Pattern pointwise_pattern(const Graph& graph, const Node& node);
 // One word for each tensor argument of the schema; those of absent ones fall out.
 void add_input(Pattern& pattern, const Node& node, size_t argument, const std::string& word);
 
+// The word without one of its dimensions; with one that is never cut.
+std::string without(std::string word, size_t dim);
+std::string with_whole(std::string word, size_t dim);
+
 // --- localize and expand ----------------------------------------------------------------------
 // The node with the values of the device and no results.
 Node local_copy(const LocalNode& at);
@@ -46,6 +51,9 @@ Node local_copy(const LocalNode& at);
 // Where the cut letter lies in input `index` (0-based, for_each_input) of this device.
 std::optional<Piece> piece_of_input(const LocalNode& at, size_t index);
 std::optional<Piece> piece_of_output(const LocalNode& at, size_t index);
+
+// Sizes of input `index` on this device.
+Sizes input_sizes_here(const LocalNode& at, size_t index);
 
 // Operators on values, in few words.
 class Expression {
@@ -59,6 +67,7 @@ class Expression {
   ValueId scalar(const std::string& op, ValueId x, c10::IValue y) {
     return to_.call(op, {value_argument(x), constant_argument(std::move(y))});
   }
+  ValueId zero_where(ValueId mask, ValueId x);
   ValueId over(const std::string& op, ValueId x, Sizes dims, bool keep_dims);  // sum, amax
   ValueId all_reduce(ValueId x, const char* op);
   ValueId converted(ValueId x, c10::ScalarType dtype);
@@ -72,6 +81,12 @@ class Expression {
     ValueId index;
   };
   Within within(ValueId index, Piece piece);
+  // The same with the number behind the last one for those outside.
+  ValueId within_or_behind(ValueId index, Piece piece);
+  ValueId one_longer(ValueId x, size_t dim);             // one more element at the end
+  ValueId first(ValueId x, size_t dim, int64_t length);  // a view of the first elements
+  // A view of rank `rank` with the dimensions of x from `dim` on, and others of size 1.
+  ValueId spread(ValueId x, size_t dim, size_t rank);
 
  private:
   Emitter& to_;

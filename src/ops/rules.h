@@ -14,9 +14,16 @@ Rules view_rules();
 Rules pointwise_rules();
 Rules reduction_rules();
 Rules softmax_rules();
-Rules loss_rules();
+Rules class_loss_rules();
+Rules pair_loss_rules();
 Rules norm_rules();
+Rules convolution_rules();
 Rules embedding_rules();
+Rules gather_rules();
+Rules index_rules();
+Rules gating_rules();
+Rules join_rules();
+Rules random_rules();
 Rules creation_rules();
 
 }  // namespace epl

@@ -21,10 +21,7 @@ std::vector<ValueId> split_embedding(const LocalNode& at, Emitter& to) {
   const ValueId found = to.call_for(
       "aten::embedding", {local.arguments[0], value_argument(within.index)}, at.output_sizes(0));
   const ValueId outside = e.unary("aten::bitwise_not", within.inside);
-  return {to.call(
-      "aten::masked_fill.Scalar",
-      {value_argument(found), value_argument(e.scalar("aten::unsqueeze", outside, int64_t{-1})),
-       constant_argument(0)})};
+  return {e.zero_where(e.scalar("aten::unsqueeze", outside, int64_t{-1}), found)};
 }
 
 // embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq)
@@ -41,21 +38,17 @@ std::vector<ValueId> split_embedding_backward(const LocalNode& at, Emitter& to) 
   const Node local = local_copy(at);
   const Piece piece = *piece_of_output(at, 0);
   Expression e(to);
-  const auto within = e.within(tensor_at(local, 1), piece);
-  const ValueId taken = e.binary(
-      "aten::bitwise_and.Tensor", within.inside,
-      e.scalar("aten::ne.Scalar", tensor_at(local, 1), int_at(local, 3)));  // padding has none
-  const ValueId index =
-      to.call("aten::masked_fill.Scalar",
-              {value_argument(within.index), value_argument(e.unary("aten::bitwise_not", taken)),
-               constant_argument(piece.length)});
+  const ValueId padding =
+      e.scalar("aten::eq.Scalar", tensor_at(local, 1), int_at(local, 3));  // has no gradient
+  const ValueId index = to.call("aten::masked_fill.Scalar",
+                                {value_argument(e.within_or_behind(tensor_at(local, 1), piece)),
+                                 value_argument(padding), constant_argument(piece.length)});
   const ValueId all =
       to.call_for("aten::embedding_dense_backward",
                   {local.arguments[0], value_argument(index), constant_argument(piece.length + 1),
                    constant_argument(piece.length), local.arguments[4]},
                   {piece.length + 1, at.output_sizes(0)[1]});
-  return {to.call("aten::slice.Tensor", {value_argument(all), constant_argument(0),
-                                         constant_argument(0), constant_argument(piece.length)})};
+  return {e.first(all, 0, piece.length)};
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ Rules pointwise_rules() {
       {"aten::hardswish_backward", "...", "...", Linear::kFirst},
       {"aten::hardsigmoid_backward", "...", "...", Linear::kFirst},
       {"aten::logit_backward", "...", "...", Linear::kFirst},
+      {"aten::log_sigmoid_backward", "...", "...", Linear::kFirst},
 
       // Linear in some arguments, or for some constants.
       {"aten::where.self", "", "", Linear::kNo, where},
@@ -100,6 +101,7 @@ Rules pointwise_rules() {
       {"aten::digamma", "...", "..."},
       {"aten::sinc", "...", "..."},
       {"aten::sigmoid", "...", "..."},
+      {"aten::log_sigmoid_forward", "...", "..."},
       {"aten::logit", "...", "..."},
       {"aten::nan_to_num", "...", "..."},
       {"aten::relu", "...", "..."},

@@ -1,5 +1,6 @@
 // Sums, means and extrema over dimensions.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/rule_parts.h"
 #include "ops/rules.h"
@@ -11,8 +12,8 @@ namespace {
 std::vector<size_t> reduced_dims(const Graph& graph, const Node& node) {
   const size_t rank = input_sizes(graph, node, 0).size();
   if (rank == 0) return {};
-  const bool by_dims = node.arguments.size() > 1 && node.op.schema().arguments()[1].name() == "dim";
-  auto dims = by_dims ? wrap_dims(ints_at(node, 1), rank) : std::vector<size_t>();
+  const auto argument = argument_named(node, "dim");
+  auto dims = argument ? wrap_dims(ints_at(node, *argument), rank) : std::vector<size_t>();
   if (dims.empty()) {
     for (size_t i = 0; i < rank; ++i) dims.push_back(i);
   }
@@ -59,21 +60,81 @@ std::vector<ValueId> split_mean(const LocalNode& at, Emitter& to) {
   const Sizes& sizes = input_sizes(at.graph, at.node, 0);
   int64_t count = 1;
   for (size_t dim : reduced_dims(at.graph, at.node)) count *= sizes[dim];
-  const bool by_dims = local.arguments.size() > 2;
+  const bool by_dims = argument_named(local, "dim").has_value();
   const ValueId sum =
       to.call(by_dims ? "aten::sum.dim_IntList" : "aten::sum", std::move(local.arguments));
   return {Expression(to).scalar("aten::div.Scalar", sum, count)};
 }
 
+// Reductions that are no sums: what they reduce stays whole.
+std::optional<Pattern> whole_dims(const Graph& graph, const Node& node) {
+  const auto words = reduced_words(graph, node);
+  Pattern pattern{{words.from}, {}, words.gone, ""};
+  pattern.outputs.assign(outputs_of(node).size(), words.to);
+  return pattern;
+}
+
+// --- the largest of all devices' largest ------------------------------------------------------
+
+std::optional<Pattern> extremum(const Graph& graph, const Node& node) {
+  const auto words = reduced_words(graph, node);
+  const bool truths = graph.value(tensor_at(node, 0)).type.dtype == c10::ScalarType::Bool;
+  Pattern pattern{{words.from}, {words.to}, truths ? words.gone : "", words.gone};
+  pattern.same = {words.gone};
+  return pattern;
+}
+
+ValueId local_result(const LocalNode& at, Emitter& to) {
+  return to.call_for(op_name(at.node), local_copy(at).arguments, at.output_sizes(0));
+}
+
+std::vector<ValueId> split_max(const LocalNode& at, Emitter& to) {
+  return {Expression(to).all_reduce(local_result(at, to), "max")};
+}
+
+std::vector<ValueId> split_min(const LocalNode& at, Emitter& to) {
+  Expression e(to);
+  const ValueId negated = e.unary("aten::neg", local_result(at, to));
+  return {e.unary("aten::neg", e.all_reduce(negated, "max"))};
+}
+
+// log of the sum over devices of exp(logsumexp)
+std::vector<ValueId> split_logsumexp(const LocalNode& at, Emitter& to) {
+  Expression e(to);
+  const ValueId mine = local_result(at, to);
+  ValueId largest = e.all_reduce(mine, "max");
+  for (double infinite : {HUGE_VAL, -HUGE_VAL}) {  // inf - inf is no number
+    largest = e.zero_where(e.scalar("aten::eq.Scalar", largest, infinite), largest);
+  }
+  const ValueId exponential = e.unary("aten::exp", e.binary("aten::sub.Tensor", mine, largest));
+  const ValueId sum = e.all_reduce(exponential, "sum");
+  return {e.binary("aten::add.Tensor", e.unary("aten::log", sum), largest)};
+}
+
 }  // namespace
 
 Rules reduction_rules() {
+  constexpr Linear kNo = Linear::kNo;
   static const OpRule rows[] = {
       // operator              linear        pattern  localize  expand
       {"aten::sum", "", "", Linear::kAll, sum},
       {"aten::sum.dim_IntList", "", "", Linear::kAll, sum},
       {"aten::mean", "", "", Linear::kAll, mean, nullptr, split_mean},
       {"aten::mean.dim", "", "", Linear::kAll, mean, nullptr, split_mean},
+      {"aten::amax", "", "", kNo, extremum, nullptr, split_max},
+      {"aten::amin", "", "", kNo, extremum, nullptr, split_min},
+      {"aten::max", "", "", kNo, extremum, nullptr, split_max},
+      {"aten::min", "", "", kNo, extremum, nullptr, split_min},
+      {"aten::logsumexp", "", "", kNo, extremum, nullptr, split_logsumexp},
+      {"aten::norm.ScalarOpt_dim", "", "", kNo, whole_dims},
+      {"aten::linalg_vector_norm", "", "", kNo, whole_dims},
+      {"aten::var.correction", "", "", kNo, whole_dims},
+      {"aten::std.correction", "", "", kNo, whole_dims},
+      {"aten::var_mean.correction", "", "", kNo, whole_dims},
+      {"aten::std_mean.correction", "", "", kNo, whole_dims},
+      {"aten::prod.dim_int", "", "", kNo, whole_dims},
+      {"aten::any.dim", "", "", kNo, whole_dims},
+      {"aten::all.dim", "", "", kNo, whole_dims},
   };
   return rows;
 }

@@ -33,7 +33,9 @@ Examples all_examples() {
   Examples all;
   for (const auto& family :
        {product_examples, view_examples, pointwise_examples, reduction_examples, softmax_examples,
-        loss_examples, norm_examples, embedding_examples, creation_examples}) {
+        class_loss_examples, pair_loss_examples, norm_examples, channel_norm_examples,
+        convolution_examples, pool_examples, embedding_examples, gather_examples, index_examples,
+        gating_examples, join_examples, random_examples, creation_examples}) {
     for (auto& example : family()) all.push_back(std::move(example));
   }
   return all;

@@ -74,7 +74,8 @@ Examples pointwise_examples() {
       " fmod.Scalar fill.Scalar",
       {positives({4, 7}), 1.5});
   add("neg clone abs sgn sign ceil floor round trunc frac exp exp2 expm1 sin cos tan sinh cosh tanh"
-      " asin acos atan asinh atanh erf erfc erfinv sinc sigmoid nan_to_num relu elu celu silu mish"
+      " asin acos atan asinh atanh erf erfc erfinv sinc sigmoid log_sigmoid_forward nan_to_num "
+      "relu elu celu silu mish"
       " gelu leaky_relu hardtanh hardswish hardsigmoid softplus softshrink hardshrink isnan isinf"
       " isposinf isneginf signbit logical_not",
       {reals({4, 7})});
@@ -111,6 +112,7 @@ Examples pointwise_examples() {
   add("tanh_backward sigmoid_backward silu_backward mish_backward gelu_backward"
       " hardswish_backward hardsigmoid_backward logit_backward",
       {reals({4, 7}), positives({4, 7})});
+  add("log_sigmoid_backward", {reals({4, 7}), reals({4, 7}), positives({4, 7})});
   add("threshold_backward softshrink_backward hardshrink_backward", {reals({5}), reals({5}), 0.2});
   add("leaky_relu_backward", {reals({4, 7}), reals({4, 7}), 0.1, false});
   add("elu_backward", {reals({4, 7}), 1.0, 1.0, 1.0, false, reals({4, 7})});

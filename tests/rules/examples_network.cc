@@ -1,9 +1,14 @@
 // Examples of reductions, softmax, losses, normalisations and embeddings.
+#include <limits>
+
+#include "base/text.h"
 #include "tests/rules/examples.h"
 
 namespace epl::testing {
 
 Examples reduction_examples() {
+  at::Tensor empty_rows = reals({4, 7});
+  empty_rows[1].fill_(-std::numeric_limits<double>::infinity());
   return {
       {"aten::sum", {reals({4, 7})}},
       {"aten::sum", {wholes(9, {7})}},
@@ -13,6 +18,23 @@ Examples reduction_examples() {
       {"aten::mean", {reals({4, 7})}},
       {"aten::mean.dim", {reals({4, 7, 3}), ints({1}), false}},
       {"aten::mean.dim", {reals({4, 7, 3}), ints({-1, 0}), true}},
+      {"aten::amax", {reals({4, 7, 3}), ints({1}), true}},
+      {"aten::amax", {wholes(9, {4, 7}), ints({}), false}},
+      {"aten::amin", {reals({4, 7, 3}), ints({0, 1}), false}},
+      {"aten::max", {reals({4, 7})}},
+      {"aten::max", {truths({4, 7})}},
+      {"aten::min", {reals({4, 7})}},
+      {"aten::logsumexp", {reals({4, 7}) * 300, ints({1}), false}},
+      {"aten::logsumexp", {empty_rows, ints({1}), true}},
+      {"aten::norm.ScalarOpt_dim", {reals({4, 7}), 2, ints({1}), true}},
+      {"aten::linalg_vector_norm", {reals({4, 7}), 2, ints({0}), false}},
+      {"aten::var.correction", {reals({4, 7}), ints({1}), 1, true}},
+      {"aten::std.correction", {reals({4, 7}), ints({1}), 1, true}},
+      {"aten::var_mean.correction", {reals({4, 7}), ints({1}), 0, false}},
+      {"aten::std_mean.correction", {reals({4, 7}), ints({1}), 0, false}},
+      {"aten::prod.dim_int", {reals({4, 7}), 1}},
+      {"aten::any.dim", {truths({4, 7}), 1}},
+      {"aten::all.dim", {truths({4, 7}), 0, true}},
   };
 }
 
@@ -34,7 +56,7 @@ Examples softmax_examples() {
   };
 }
 
-Examples loss_examples() {
+Examples class_loss_examples() {
   Examples examples;
   const at::Tensor logits = reals({6, 7});
   at::Tensor target = wholes(7, {6});
@@ -62,6 +84,36 @@ Examples loss_examples() {
       {"aten::nll_loss_forward", {reals({7}), wholes(7, {}), c10::IValue(), 1, -100}});
   examples.push_back({"aten::nll_loss_backward",
                       {reals({}), reals({7}), wholes(7, {}), weight, 1, -100, positives({})}});
+  return examples;
+}
+
+Examples pair_loss_examples() {
+  Examples examples;
+  const at::Tensor x = positives({4, 7}) * 0.9;
+  const at::Tensor target = positives({4, 7}) * 0.9;
+  const c10::IValue none;
+  for (int64_t reduction : {0, 1, 2}) {
+    const at::Tensor gradient = reduction == 0 ? reals({4, 7}) : reals({});
+    const auto add = [&](const char* op, std::vector<c10::IValue> more) {
+      more.insert(more.begin(), {x, target});
+      examples.push_back({concat("aten::", op), more});
+    };
+    const auto add_backward = [&](const char* op, std::vector<c10::IValue> more) {
+      more.insert(more.begin(), {gradient, x, target});
+      examples.push_back({concat("aten::", op, "_backward"), more});
+    };
+    for (const char* op : {"mse_loss", "soft_margin_loss"}) {
+      add(op, {reduction});
+      add_backward(op, {reduction});
+    }
+    for (const char* op : {"smooth_l1_loss", "huber_loss"}) {
+      add(op, {reduction, 0.3});
+      add_backward(op, {reduction, 0.3});
+    }
+    add("binary_cross_entropy", {positives({4, 7}), reduction});
+    add_backward("binary_cross_entropy", {none, reduction});
+    add("binary_cross_entropy_with_logits", {none, positives({7}), reduction});
+  }
   return examples;
 }
 

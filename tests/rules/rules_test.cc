@@ -34,9 +34,7 @@ void expect_close(const at::Tensor& whole, const at::Tensor& cut) {
   ASSERT_EQ(whole.sizes(), cut.sizes());
   ASSERT_EQ(whole.scalar_type(), cut.scalar_type());
   EXPECT_TRUE(at::allclose(whole, cut, tolerance(whole), 1e-12, /*equal_nan=*/true))
-      << "whole:\n"
-      << whole << "\ncut:\n"
-      << cut;
+      << "differs by up to " << (whole.to(at::kDouble) - cut.to(at::kDouble)).abs().max();
 }
 
 void check_cuts(const WholeCall& call, int parts) {
@@ -84,9 +82,13 @@ TEST(RulesTest, EveryExampleRunsWhole) {
     if (differs_each_time(call.node())) continue;
     Cut whole;
     whole.inputs.resize(call.inputs().size());
-    whole.outputs.resize(call.outputs().size());
-    const auto results = run_cut(call, whole, 2);
-    for (size_t i = 0; i < results.size(); ++i) expect_close(call.outputs()[i], results[i]);
+    for_each_output(call.node(), [&](ValueId) { whole.outputs.emplace_back(); });
+    try {
+      const auto results = run_cut(call, whole, 2);
+      for (size_t i = 0; i < results.size(); ++i) expect_close(call.outputs()[i], results[i]);
+    } catch (const c10::Error& error) {
+      ADD_FAILURE() << error.what_without_backtrace();
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/test_threads.h"
 #include "ir/text.h"
+#include "ops/facts.h"
 #include "runtime/collectives.h"
 
 namespace epl::testing {
@@ -32,6 +33,19 @@ std::vector<at::Tensor> partial_sums(const at::Tensor& whole, int parts) {
   return sums;
 }
 
+// Which inputs the node writes, by their place in for_each_input.
+std::vector<size_t> written_inputs(const Node& node) {
+  std::vector<size_t> written;
+  for (size_t argument : written_arguments(node)) {
+    size_t place = 0;
+    for (size_t i = 0; i < argument; ++i) {
+      for (ValueId id : node.arguments[i].values) place += id != kNoValue ? 1 : 0;
+    }
+    written.push_back(place);
+  }
+  return written;
+}
+
 // The inputs of each device; a piece is a view of the whole, as a piece of a parameter is.
 std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& cut, int parts) {
   std::vector<std::vector<at::Tensor>> dealt(static_cast<size_t>(parts));
@@ -48,6 +62,9 @@ std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& 
       }
       dealt[static_cast<size_t>(part)].push_back(mine);
     }
+  }
+  for (auto& mine : dealt) {
+    for (size_t i : written_inputs(call.node())) mine[i] = mine[i].clone();
   }
   return dealt;
 }
@@ -175,9 +192,15 @@ WholeCall::WholeCall(const Example& example) {
   }
   for (const auto& value : stack) node.arguments.push_back(add_argument(value));
   graph_.nodes.push_back(node);
+  std::vector<at::Tensor> written;
+  for (size_t i : written_arguments(node)) {
+    written.push_back(stack[i].toTensor().clone());
+    stack[i] = written.back();
+  }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   node.op.callBoxed(&stack);
   take_results(stack);
+  outputs_.insert(outputs_.end(), written.begin(), written.end());
 }
 
 Argument WholeCall::add_argument(const c10::IValue& value) {
@@ -250,6 +273,11 @@ std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts
     std::vector<at::Tensor> pieces;
     for (const Device& device : devices) pieces.push_back(device.tensors.at(device.outputs[i]));
     results.push_back(put_together(pieces, cut.outputs[i]));
+  }
+  for (size_t i : written_inputs(call.node())) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& mine : inputs) pieces.push_back(mine[i]);
+    results.push_back(put_together(pieces, cut.inputs[i]));
   }
   return results;
 }

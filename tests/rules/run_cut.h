@@ -16,8 +16,9 @@ class WholeCall {
 
   const Graph& graph() const { return graph_; }
   const Node& node() const { return graph_.nodes[0]; }
-  const std::vector<at::Tensor>& inputs() const { return inputs_; }    // as for_each_input
-  const std::vector<at::Tensor>& outputs() const { return outputs_; }  // as for_each_output
+  const std::vector<at::Tensor>& inputs() const { return inputs_; }  // as for_each_input
+  // As for_each_output, then the inputs that it wrote.
+  const std::vector<at::Tensor>& outputs() const { return outputs_; }
 
  private:
   Argument add_argument(const c10::IValue& value);
@@ -31,7 +32,7 @@ class WholeCall {
   std::vector<at::Tensor> outputs_;
 };
 
-// What the devices made, put together as the layouts of the cut say.
+// What the devices made, put together as the layouts of the cut say: as WholeCall::outputs().
 std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts);
 
 std::string print_cut(const Cut& cut);  // "k: S(1) S(0) -> P"

@@ -124,9 +124,7 @@ std::vector<ValueId> split_classes(const LocalNode& at, Emitter& to) {
     x = e.binary("aten::mul.Tensor", x, picked.weights);
   }
   // Not a product: outside there may stand an infinite number.
-  x = to.call("aten::masked_fill.Scalar",
-              {value_argument(x), value_argument(e.unary("aten::bitwise_not", picked.inside)),
-               constant_argument(0)});
+  x = e.zero_where(e.unary("aten::bitwise_not", picked.inside), x);
 
   ValueId total_weight;
   if (reduction == at::Reduction::None) {
@@ -171,7 +169,7 @@ std::vector<ValueId> split_nll_backward(const LocalNode& at, Emitter& to) {
 
 }  // namespace
 
-Rules loss_rules() {
+Rules class_loss_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
   static const OpRule rows[] = {

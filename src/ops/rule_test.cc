@@ -1,0 +1,250 @@
+#include "ops/rule.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "ir/text.h"
+
+namespace epl {
+namespace {
+
+// A graph of leaves ("f32[4,8]", ...) and one node.
+Graph graph_of(const std::vector<std::string>& leaves, const std::string& node) {
+  std::string text = "graph\n";
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    text += concat("  %", i, ": ", leaves[i], " = input ", i, "\n");
+  }
+  return parse_graph(concat(text, "  ", node, " {forward}\n  return loss %0\n"));
+}
+
+std::string layouts(const std::vector<Layout>& list) {
+  std::vector<std::string> words;
+  for (const Layout layout : list) words.push_back(layout.str());
+  return join(words, " ");
+}
+
+// A line for each cut: "m: S(0) R -> S(0)"; "sum" for partial sums.
+std::string cuts(const Graph& graph, int parts) {
+  std::vector<std::string> lines;
+  for (const Cut& cut : cuts_of(graph, graph.nodes[0], parts)) {
+    lines.push_back(concat(cut.letter == 0 ? "sum" : std::string(1, cut.letter), ": ",
+                           layouts(cut.inputs), " -> ", layouts(cut.outputs)));
+  }
+  return join(lines, "\n");
+}
+
+TEST(CutsOf, AMatrixProduct) {
+  const Graph graph = graph_of({"f32[4,6]", "f32[6,8]"}, "%2: f32[4,8] = aten::mm(%0, %1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "m: S(0) R -> S(0)\n"
+            "k: S(1) S(0) -> P\n"
+            "n: R S(1) -> S(1)\n"
+            "sum: P R -> P\n"
+            "sum: R P -> P");
+  // Four rows are too few for five devices.
+  EXPECT_EQ(cuts(graph, 5),
+            "k: S(1) S(0) -> P\n"
+            "n: R S(1) -> S(1)\n"
+            "sum: P R -> P\n"
+            "sum: R P -> P");
+  EXPECT_EQ(cuts(graph, 1), "");
+}
+
+TEST(CutsOf, ASquareIsNotLinear) {
+  const Graph graph = graph_of({"f32[4]"}, "%1: f32[4] = aten::mul.Tensor(%0, %0)");
+  EXPECT_EQ(cuts(graph, 2), "a: S(0) S(0) -> S(0)");
+}
+
+TEST(CutsOf, ASumOfTensorsTakesPartialSumsTogether) {
+  const Graph graph =
+      graph_of({"f32[4,6]", "f32[6]"}, "%2: f32[4,6] = aten::add.Tensor(%0, %1, 1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "a: S(0) R -> S(0)\n"
+            "b: S(1) S(0) -> S(1)\n"
+            "sum: P P -> P");
+}
+
+TEST(CutsOf, ANumberIsNotAddedToPartialSums) {
+  const Graph graph = graph_of({"f32[4]", "f32[]"}, "%2: f32[4] = aten::add.Tensor(%0, %1, 1)");
+  EXPECT_EQ(cuts(graph, 2), "a: S(0) R -> S(0)");
+}
+
+TEST(CutsOf, WholeNumbersAreNotSumsOfFractions) {
+  const Graph graph =
+      graph_of({"f32[4]"}, "%1: i64[4] = aten::_to_copy(%0, 4, none, none, none, false, none)");
+  EXPECT_EQ(cuts(graph, 2), "a: S(0) -> S(0)");
+}
+
+TEST(CutsOf, TheBiasOfALinearLayer) {
+  const Graph graph =
+      graph_of({"f32[8]", "f32[4,6]", "f32[6,8]"}, "%3: f32[4,8] = aten::addmm(%0, %1, %2, 1, 1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "n: S(0) R S(1) -> S(1)\n"
+            "m: R S(0) R -> S(0)\n"
+            "k: R S(1) S(0) -> P");
+}
+
+TEST(CutsOf, AViewByWholeHeads) {
+  const Graph three = graph_of({"f32[5,12]"}, "%1: f32[5,3,4] @%0 = aten::view(%0, [5, 3, 4])");
+  EXPECT_EQ(cuts(three, 3),
+            "a: S(0) -> S(0)\n"
+            "b: S(1) -> S(1)\n"
+            "sum: P -> P");
+  // Six columns would be one and a half heads.
+  EXPECT_EQ(cuts(three, 2),
+            "a: S(0) -> S(0)\n"
+            "sum: P -> P");
+}
+
+TEST(CutsOf, AViewThatMergesTakesTheOuterDimension) {
+  const Graph graph = graph_of({"f32[4,6,8]"}, "%1: f32[24,8] @%0 = aten::view(%0, [24, 8])");
+  EXPECT_EQ(cuts(graph, 2),
+            "a: S(0) -> S(0)\n"
+            "b: S(2) -> S(1)\n"
+            "sum: P -> P");
+}
+
+TEST(CutsOf, ASoftmaxCrossEntropyOverClasses) {
+  const Graph softmax = graph_of({"f32[4,9]"}, "%1: f32[4,9] = aten::_log_softmax(%0, 1, false)");
+  EXPECT_EQ(cuts(softmax, 3),
+            "a: S(0) -> S(0)\n"
+            "b: S(1) -> S(1)");
+  const Graph loss =
+      graph_of({"f32[4,9]", "i64[4]"},
+               "%2: f32[], %3: f32[] = aten::nll_loss_forward(%0, %1, none, 1, -100)");
+  EXPECT_EQ(cuts(loss, 3),
+            "n: S(0) S(0) -> P R\n"
+            "c: S(1) R -> P R");
+}
+
+TEST(CutsOf, GradientsOfALayerNormAreSumsOverRows) {
+  const Graph graph = graph_of(
+      {"f32[4,6]", "f32[4,6]", "f32[4,1]", "f32[4,1]", "f32[6]", "f32[6]"},
+      "%6: f32[4,6], %7: f32[6], %8: f32[6] = aten::native_layer_norm_backward(%0, %1, [6], %2, "
+      "%3, %4, %5, [true, true, true])");
+  EXPECT_EQ(cuts(graph, 2),
+            "a: S(0) S(0) S(0) S(0) R R -> S(0) P P\n"
+            "sum: P R R R R R -> P P P");
+}
+
+TEST(CutsOf, AnArgmaxIsTheSameOnAllDevices) {
+  const Graph graph = graph_of({"f32[4,9]"}, "%1: i64[4] = aten::argmax(%0, 1, false)");
+  EXPECT_EQ(cuts(graph, 3),
+            "a: S(0) -> S(0)\n"
+            "b: S(1) -> R");
+}
+
+TEST(CutsOf, GroupsOfChannelsStayTogether) {
+  const std::string node =
+      "%3: f32[2,6,5], %4: f32[2,3], %5: f32[2,3] = aten::native_group_norm(%0, %1, %2, 2, 6, 5, "
+      "3, 1e-05)";
+  const Graph graph = graph_of({"f32[2,6,5]", "f32[6]", "f32[6]"}, node);
+  EXPECT_EQ(cuts(graph, 3), "c: S(1) S(0) S(0) -> S(1) S(1) S(1)");
+  EXPECT_EQ(cuts(graph, 2), "n: S(0) R R -> S(0) S(0) S(0)");
+}
+
+TEST(CutsOf, RandomNumbersAreNotPartialSums) {
+  const Graph graph = graph_of({"f32[4,6]"}, "%1: f32[4,6] = aten::bernoulli.p(%0, 0.5, none)");
+  EXPECT_EQ(cuts(graph, 2),
+            "a: S(0) -> S(0)\n"
+            "b: S(1) -> S(1)");
+}
+
+TEST(CutsOf, AnOperatorWithoutARowHasNone) {
+  const Graph graph = graph_of({"f32[4,4]"}, "%1: f32[4,4] = aten::inverse(%0)");
+  EXPECT_EQ(find_rule(graph.nodes[0].op), nullptr);
+  EXPECT_EQ(pattern_of(graph, graph.nodes[0]), std::nullopt);
+  EXPECT_EQ(cuts(graph, 2), "");
+}
+
+// --- what a device runs -----------------------------------------------------------------------
+
+// The nodes of device `part` for the cut along `letter`.
+std::string emitted(const Graph& graph, char letter, int parts, int part) {
+  for (const Cut& cut : cuts_of(graph, graph.nodes[0], parts)) {
+    if (cut.letter != letter) continue;
+    Graph local;
+    std::vector<ValueId> inputs;
+    for (size_t i = 0; i < graph.leaves.size(); ++i) {
+      TensorType type = graph.value(graph.leaves[i].value).type;
+      type.sizes = local_sizes(type.sizes, cut.inputs[i], parts, part);
+      type.strides = contiguous_strides(type.sizes);
+      inputs.push_back(local.add_value(type));
+    }
+    Emitter to(local);
+    emit_local({graph, graph.nodes[0], cut, parts, part, inputs}, to);
+    std::vector<std::string> lines;
+    for (const Node& node : local.nodes) lines.push_back(print_node(local, node));
+    return join(lines, "\n");
+  }
+  return "no such cut";
+}
+
+TEST(EmitLocal, ChangesSizesToThoseOfTheDevice) {
+  const Graph graph = graph_of({"f32[5,12]"}, "%1: f32[5,3,4] @%0 = aten::view(%0, [5, 3, 4])");
+  EXPECT_EQ(emitted(graph, 'a', 2, 0), "%1: f32[3,3,4] @%0 = aten::view(%0, [3, 3, 4]) {forward}");
+  EXPECT_EQ(emitted(graph, 'a', 2, 1), "%1: f32[2,3,4] @%0 = aten::view(%0, [2, 3, 4]) {forward}");
+}
+
+TEST(EmitLocal, AddsTheBiasOnOneDeviceOnly) {
+  const Graph graph =
+      graph_of({"f32[8]", "f32[4,6]", "f32[6,8]"}, "%3: f32[4,8] = aten::addmm(%0, %1, %2, 1, 1)");
+  EXPECT_EQ(emitted(graph, 'k', 2, 0), "%3: f32[4,8] = aten::addmm(%0, %1, %2, 1, 1) {forward}");
+  EXPECT_EQ(emitted(graph, 'k', 2, 1), "%3: f32[4,8] = aten::mm(%1, %2) {forward}");
+}
+
+TEST(EmitLocal, ExchangesTwoNumbersARowForASoftmaxOverClasses) {
+  const Graph graph = graph_of({"f32[4,9]"}, "%1: f32[4,9] = aten::_log_softmax(%0, 1, false)");
+  EXPECT_EQ(emitted(graph, 'b', 2, 0),
+            "%1: f32[4,1] = aten::amax(%0, [1], true) {forward}\n"
+            "%2: f32[4,1] = epl::all_reduce(%1, \"max\") {forward}\n"
+            "%3: f32[4,5] = aten::sub.Tensor(%0, %2, 1) {forward}\n"
+            "%4: f32[4,5] = aten::exp(%3) {forward}\n"
+            "%5: f32[4,1] = aten::sum.dim_IntList(%4, [1], true, none) {forward}\n"
+            "%6: f32[4,1] = epl::all_reduce(%5, \"sum\") {forward}\n"
+            "%7: f32[4,1] = aten::log(%6) {forward}\n"
+            "%8: f32[4,5] = aten::sub.Tensor(%3, %7, 1) {forward}");
+}
+
+TEST(EmitLocal, KeepsTheOrderOfDimensionsInMemory) {
+  const Graph graph = graph_of({"f32[4,6]{1,4}"}, "%1: f32[4,6]{1,4} = aten::relu(%0)");
+  EXPECT_EQ(emitted(graph, 'b', 2, 0), "%1: f32[4,3]{1,4} = aten::relu(%0) {forward}");
+}
+
+// Rows of every second column: no view joins them.
+TEST(Emitter, CopiesWhatNoViewCanShow) {
+  Graph local;
+  TensorType type;
+  type.sizes = {2, 3};
+  type.strides = {8, 2};
+  const ValueId gaps = local.add_value(type);
+  const Graph graph = graph_of({"f32[2,3]"}, "%1: f32[6] @%0 = aten::view(%0, [6])");
+  Node node = graph.nodes[0];
+  node.arguments[0] = value_argument(gaps);
+  Emitter to(local);
+  to.add(node, {{6}}, graph, graph.nodes[0]);
+  ASSERT_EQ(local.nodes.size(), 2U);
+  EXPECT_EQ(op_name(local.nodes[0]), "aten::clone");
+  EXPECT_EQ(print_node(local, local.nodes[1]), "%2: f32[6] @%1 = aten::view(%1, [6]) {forward}");
+}
+
+TEST(Emitter, GivesNewNodesThePlaceOfTheOneTheyStandFor) {
+  Graph graph = graph_of({"f32[2,3]"}, "%1: f32[2,3] = aten::relu(%0)");
+  graph.nodes[0].phase = Phase::kBackward;
+  graph.nodes[0].taskgraph = 3;
+  graph.nodes[0].chunk = 2;
+  graph.nodes[0].origin = {7, 6, 0.5};
+  Emitter to(graph);
+  to.stand_for(graph.nodes[0]);
+  to.call("aten::neg", {value_argument(0)});
+  const Node& made = graph.nodes[1];
+  EXPECT_EQ(made.phase, Phase::kBackward);
+  EXPECT_EQ(made.taskgraph, 3);
+  EXPECT_EQ(made.chunk, 2);
+  EXPECT_EQ(made.origin.call, 7);
+  EXPECT_EQ(made.origin.user_call, 6);
+  EXPECT_EQ(made.origin.seconds, 0);  // not counted twice
+}
+
+}  // namespace
+}  // namespace epl
