@@ -7,6 +7,7 @@
 #include "examples/common/training.h"
 #include "examples/gpt/text.h"
 #include "tests/examples/example_files.h"
+#include "tests/parity/on_devices.h"
 
 namespace {
 
@@ -103,6 +104,34 @@ TEST(Gpt, LearnsAVerseByHeartAndWritesItOn) {
   EXPECT_EQ(text.str(gpt::write_on(net, prompt, 12, /*temperature=*/0)), "deabcdeabcde");
   EXPECT_TRUE(net->is_training());
   EXPECT_EQ(gpt::write_on(net, prompt, 4, /*temperature=*/1).sizes(), torch::IntArrayRef({4}));
+}
+
+// The parameters after three steps on so many devices.
+std::vector<torch::Tensor> trained_on(int devices, int split) {
+  const epl::parity::OnDevices there(devices);
+  epl::init();
+  torch::manual_seed(0);
+  gpt::GptOptions options = small();
+  options.layers = 1;
+  options.split = split;
+  gpt::Gpt net(options);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  epl::Trainer trainer(net, optimizer,
+                       [&](const epl::Batch& batch) { return net->loss(batch[0], batch[1]); });
+  const torch::Tensor letters = torch::randint(5, {40}, torch::kInt64);
+  for (size_t i = 0; i < 3; ++i) trainer.step(gpt::rows_at(letters, {i, i + 9, i + 14, i + 20}, 8));
+  return net->parameters();
+}
+
+TEST(Gpt, LearnsTheSameOnDevicesThatShareItsLayers) {
+  const std::vector<torch::Tensor> expected = trained_on(1, 0);
+  for (const int devices : {2, 4}) {
+    const std::vector<torch::Tensor> parameters = trained_on(devices, /*split=*/2);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(parameters[i], expected[i], 1e-4, 1e-6))
+          << "parameter " << i << " on " << devices << " devices";
+    }
+  }
 }
 
 TEST(LearningRate, RisesAndThenFallsToATenth) {

@@ -6,6 +6,7 @@
 #include "examples/moe/network.h"
 #include "examples/moe/pairs.h"
 #include "tests/examples/example_files.h"
+#include "tests/parity/on_devices.h"
 
 namespace {
 
@@ -192,6 +193,37 @@ TEST_P(BothTranslators, LearnAFewSentencesByHeart) {
     EXPECT_EQ(target.text(translated[i]), pairs[static_cast<size_t>(i)].target);
   }
   EXPECT_TRUE(net->is_training());
+}
+
+// The parameters after three steps on devices that share the experts.
+std::vector<torch::Tensor> trained_on(int devices, moe::Gating gating) {
+  const epl::parity::OnDevices there(devices);
+  epl::init(epl::Config{{"cluster.colocate_split_and_replicate", true}});
+  epl::set_default_strategy(epl::replicate(devices));
+  torch::manual_seed(0);
+  moe::TranslatorOptions options = small(gating);
+  options.layers = 1;
+  options.experts_every = 1;
+  options.experts.split = devices;
+  moe::Translator net(options);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  epl::Trainer trainer(net, optimizer,
+                       [&](const epl::Batch& batch) { return net->step(batch[0], batch[1]); });
+  for (int i = 0; i < 3; ++i) {
+    torch::Tensor source = tokens(20, {4, 6}), target = tokens(15, {4, 7});
+    source[1].narrow(0, 3, 3).zero_();
+    target[3].narrow(0, 4, 3).zero_();
+    trainer.step({source, target});
+  }
+  return net->parameters();
+}
+
+TEST_P(BothTranslators, LearnTheSameOnDevicesThatShareTheExperts) {
+  const std::vector<torch::Tensor> expected = trained_on(1, GetParam());
+  const std::vector<torch::Tensor> parameters = trained_on(2, GetParam());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(parameters[i], expected[i], 1e-4, 1e-6)) << "parameter " << i;
+  }
 }
 
 }  // namespace
