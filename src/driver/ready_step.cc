@@ -255,7 +255,9 @@ void ReadyStep::run(int device, const std::vector<Batch>* micro_batches, double 
   const c10::AutoGradMode no_grad(false);
   executors_[static_cast<size_t>(device)]->set_seed(seed);
   std::optional<CollectiveScope> scope;
-  if (Communicator* group = ways_.parts_of(replicas_.first + device)) scope.emplace(*group);
+  if (Communicator* group = ways_.parts_of(replicas_.first + device)) {
+    scope.emplace(*group, &result.meter);
+  }
   for (const auto& instruction : program(device).instructions) {
     if (replicas_.team.cancelled()) throw Cancelled();
     if (instruction.kind == Instruction::Kind::kUpdate) return;
@@ -318,9 +320,28 @@ void ReadyStep::run_calls(int device, const Instruction& instruction, DeviceRun&
   span.begin = seconds(Clock::now() - result.begin);
   executor.run(instruction.segment, instruction.first_call, instruction.end_call);
   span.end = seconds(Clock::now() - result.begin);
-  result.spans.push_back(span);
+  add_spans(span, result);
   if (instruction.end_call < static_cast<int>(segment.calls.size())) return;
   read_outputs(executor, program(device).outputs[index], result);
+}
+
+// What devices say to each other while they compute is told apart, but not in a pipeline, whose
+// tasks are counted as a whole.
+void ReadyStep::add_spans(Span span, DeviceRun& result) const {
+  if (!placement().is_pipeline()) {
+    for (const auto& said : result.meter.spans) {
+      Span before = span;
+      before.end = seconds(said.begin - result.begin);
+      result.spans.push_back(before);
+      Span talk = span;
+      talk.kind = Span::Kind::kCommunication;
+      talk.begin = before.end;
+      talk.end = span.begin = seconds(said.end - result.begin);
+      result.spans.push_back(talk);
+    }
+  }
+  result.meter.spans.clear();
+  result.spans.push_back(span);
 }
 
 void ReadyStep::read_outputs(const Executor& executor, const SegmentOutputs& outputs,

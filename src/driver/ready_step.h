@@ -15,6 +15,7 @@
 #include "driver/local_replicas.h"
 #include "driver/stage_ways.h"
 #include "driver/step_gradients.h"
+#include "runtime/collectives.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
 #include "runtime/stage_mail.h"
@@ -32,6 +33,7 @@ struct DeviceRun {
   std::map<std::string, Metric> metrics;
   int micro_batch = 0;      // where it is, or where it stopped
   std::vector<Span> spans;  // times since `begin`
+  CollectiveMeter meter;    // what the device said to others while it computed
   std::chrono::steady_clock::time_point begin;
 };
 
@@ -103,6 +105,7 @@ class ReadyStep {
   void run_instruction(int device, const Instruction& instruction,
                        const std::vector<Batch>* micro_batches, DeviceRun& result);
   void run_calls(int device, const Instruction& instruction, DeviceRun& result);
+  void add_spans(Span span, DeviceRun& result) const;
   void read_outputs(const Executor& executor, const SegmentOutputs& outputs, DeviceRun& result);
   void receive(int device, const Instruction& instruction, DeviceRun& result);
   std::vector<int> devices_of_stage(size_t stage) const;

@@ -63,8 +63,10 @@ double Trainer::Impl::clip_reduced(ReadyStep& ready) {
   const auto stages = stages_by_leaf(ready.plan());
   std::vector<bool> counts;
   for (const auto& entry : ready.gradients().entries()) {
-    counts.push_back(first_holder(ready, stages.at(entry.leaf), job->cluster()) ==
-                     job->cluster().worker_index);
+    // A piece counts where it is; what several have, once.
+    const int stage = ready.place(static_cast<int>(entry.parts[0].device)).stage;
+    const auto& holders = entry.cut_dim < 0 ? stages.at(entry.leaf) : std::vector<int>{stage};
+    counts.push_back(first_holder(ready, holders, job->cluster()) == job->cluster().worker_index);
   }
   return clip_gradients_of_workers(gradients, counts, options, *job->workers());
 }

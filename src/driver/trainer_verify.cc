@@ -7,18 +7,17 @@
 
 namespace epl {
 
-// None where the two draw random numbers that cannot be the same: in a pipeline each device draws
-// its own.
+// None where the two draw random numbers that cannot be the same: in a pipeline, and where
+// operators are cut, each device draws its own.
 std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches) {
   const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
   const Placement& placement = ready.placement();
   EPL_CHECK(!placement.has_roles() || job->workers() == nullptr,
-            "the plain program cannot run beside a pipeline over several workers",
-            config.asked_by("debug.verify_steps"), "all stages on one worker: EPL_DEVICES");
+            "the plain program cannot run beside stages or parts on several workers",
+            config.asked_by("debug.verify_steps"), "all of them on one worker: EPL_DEVICES");
   if (placement.has_roles() && draws_random_numbers(ready.compiled().graph)) {
     std::clog << "epl: step " << steps
-              << " is not verified: the stages of the pipeline draw random "
-              << "numbers of their own\n";
+              << " is not verified: its devices draw random numbers of their own\n";
     return std::nullopt;
   }
   const StateSnapshot before(ready.compiled());
@@ -47,7 +46,14 @@ void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double los
   std::map<std::string, at::Tensor> gradients;
   const std::vector<at::Tensor> reduced = ready.gradients().reduced();
   for (size_t i = 0; i < reduced.size(); ++i) {
-    gradients[ready.gradients().entries()[i].name] = reduced[i];
+    const StepGradients::Entry& entry = ready.gradients().entries()[i];
+    at::Tensor& gradient = gradients[entry.name];
+    if (entry.cut_dim < 0) {
+      gradient = reduced[i];
+      continue;
+    }
+    if (!gradient.defined()) gradient = at::zeros_like(entry.parameter.detach());
+    gradient.narrow(entry.cut_dim, entry.begin, reduced[i].size(entry.cut_dim)).copy_(reduced[i]);
   }
   std::clog << "epl: " << compare_with_plain(plain, model, gradients, loss, steps, config) << "\n";
 }
