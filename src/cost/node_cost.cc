@@ -45,6 +45,7 @@ const std::map<std::string, Product> kProducts = {
     {"aten::addmm", {1, 1}},
     {"aten::_addmm_activation", {1, 1}},
     {"aten::bmm", {0, 2}},
+    {"aten::matmul", {0, 2}},
     {"aten::baddbmm", {1, 2}},
     {"aten::mv", {0, 8}},  // each element of the matrix is read for one product
     {"aten::addmv", {1, 8}},

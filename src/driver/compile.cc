@@ -6,6 +6,7 @@
 #include "cost/node_cost.h"
 #include "driver/split_step.h"
 #include "passes/assign_chunks.h"
+#include "passes/batched_products.h"
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"
 #include "passes/own_generators.h"
@@ -80,6 +81,8 @@ PassList standard_passes(const Config& config, const CompileOptions& options) {
   const bool pipeline = options.placement.is_pipeline();
   // First: what follows may then move and drop nodes without asking who shares memory.
   passes.push_back(std::make_unique<Purify>());
+  // So that attention can be cut over its heads; DeadCode removes what it leaves.
+  if (options.placement.splits()) passes.push_back(std::make_unique<BatchedProducts>());
   if (pipeline) {
     passes.push_back(std::make_unique<AssignChunks>());
     // Needs chunks; before OwnGradients, which gives each of the new gradients memory of its own.

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "capture/made_under_split.h"
 #include "passes/assign_chunks.h"
+#include "passes/batched_products.h"
 #include "passes/dead_code.h"
 #include "passes/purify.h"
 #include "plan/crossings.h"
@@ -19,6 +20,8 @@ bool is_split(const Strategy& strategy) { return strategy.kind == Strategy::Kind
 PassList passes_before_cutting(const Graph& graph) {
   PassList passes;
   passes.push_back(std::make_unique<Purify>());
+  // So that attention can be cut over its heads; DeadCode removes what it leaves.
+  passes.push_back(std::make_unique<BatchedProducts>());
   // Gives nodes in no scope their place.
   if (graph.taskgraphs.size() > 1) passes.push_back(std::make_unique<AssignChunks>());
   passes.push_back(std::make_unique<DeadCode>());

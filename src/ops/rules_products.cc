@@ -51,6 +51,8 @@ Rules product_rules() {
       // operator        inputs      output  linear             pattern  localize  expand
       {"aten::mm", "mk, kn", "mn", Linear::kOneInput},
       {"aten::bmm", "bmk, bkn", "bmn", Linear::kOneInput},
+      // Of four dimensions alone: see passes/batched_products.h.
+      {"aten::matmul", "bhmk, bhkn", "bhmn", Linear::kOneInput},
       {"aten::mv", "mk, k", "m", Linear::kOneInput},
       {"aten::dot", "k, k", "", Linear::kOneInput},
       {"aten::addmm", "", "", Linear::kNo, addmm, nullptr, split_addmm},

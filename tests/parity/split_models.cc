@@ -118,6 +118,28 @@ struct Gpt : torch::nn::Module {
   gpt::Gpt net{nullptr};
 };
 
+// Attention as it is mostly written: torch::matmul merges rows and heads.
+struct Attention : torch::nn::Module {
+  Attention() {
+    int number = 0;
+    for (auto* layer : {&query, &key, &value, &out}) {
+      const auto options = torch::nn::LinearOptions(24, 24).bias(layer != &key);
+      *layer = register_module("layer" + std::to_string(number++), torch::nn::Linear(options));
+    }
+  }
+  Tensor loss(const Batch& batch) {
+    const Tensor& x = batch[0];
+    const auto by_head = [&](const Tensor& tokens) {
+      return tokens.view({x.size(0), x.size(1), 8, 3}).transpose(1, 2);
+    };
+    const Tensor scores =
+        torch::matmul(by_head(query(x)), by_head(key(x)).transpose(-2, -1)) / std::sqrt(3.0);
+    const Tensor mixed = torch::matmul(torch::softmax(scores, -1), by_head(value(x)));
+    return (out(mixed.transpose(1, 2).contiguous().view(x.sizes())) - batch[1]).pow(2).mean();
+  }
+  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, out{nullptr};
+};
+
 struct Conv : torch::nn::Module {
   Conv() {
     using Options = torch::nn::Conv2dOptions;
@@ -184,8 +206,10 @@ std::function<Program(int)> mixture(moe::Gating gating) {
   };
 }
 
-MakeBatch vectors(int64_t rows) {
-  return [=](int) -> Batch { return {torch::randn({rows, 6, 8}), torch::randn({rows, 6, 8})}; };
+MakeBatch vectors(int64_t rows, int64_t width) {
+  return [=](int) -> Batch {
+    return {torch::randn({rows, 6, width}), torch::randn({rows, 6, width})};
+  };
 }
 
 MakeBatch images(int64_t rows) {
@@ -202,13 +226,14 @@ const std::map<std::string, SplitModel>& split_models() {
       {"uneven classifier", {in_scope<Classifier>(97), features(48, 12, 97), kRounding}},
       {"colocated classifier", {colocated(50), features(96, 12, 50), kRounding, true}},
       {"odd loss", {in_scope<OddLoss>(), features(48, 12, 10), kRounding}},
+      {"attention", {in_scope<Attention>(), vectors(48, 24), kRounding}},
       {"gpt", {in_scope<Gpt>(8), tokens(48, 6, 13), kRounding}},
       {"conv", {in_scope<Conv>(), images(48), within(5e-4, "norms of sums in another order")}},
       {"tied", {in_scope<Tied>(), tokens(48, 5, 14), kRounding}},
       {"odd operators", {in_scope<Odd>(), features(48, 12, 10), kRounding}},
       {"narrow", {in_scope<Narrow>(), features(48, 12, 10), kRounding}},
-      {"mixture top 2", {mixture(moe::Gating::kTop2), vectors(96), kRounding}},
-      {"mixture switch", {mixture(moe::Gating::kSwitch), vectors(96), kRounding}},
+      {"mixture top 2", {mixture(moe::Gating::kTop2), vectors(96, 8), kRounding}},
+      {"mixture switch", {mixture(moe::Gating::kSwitch), vectors(96, 8), kRounding}},
   };
   return models;
 }

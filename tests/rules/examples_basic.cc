@@ -10,6 +10,7 @@ Examples product_examples() {
       {"aten::mm", {reals({4, 2}), reals({8, 2}).t()}},
       {"aten::mm", {square, square}},
       {"aten::bmm", {reals({4, 3, 5}), reals({4, 5, 6})}},
+      {"aten::matmul", {reals({4, 3, 2, 5}), reals({4, 3, 5, 6})}},
       {"aten::mv", {reals({4, 7}), reals({7})}},
       {"aten::dot", {reals({7}), reals({7})}},
       {"aten::addmm", {reals({5}), reals({4, 7}), reals({7, 5})}},
