@@ -1,7 +1,10 @@
 #include "sharding/search.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -13,6 +16,12 @@ namespace {
 // A layout as one character: R, P, S(0), S(1), ...
 using Code = uint8_t;
 constexpr size_t kCodes = 16;
+constexpr Code kToBeMade = kCodes - 1;
+
+using Codes = uint16_t;  // a bit for each
+
+bool has_code(Codes codes, Code code) { return (codes >> code & 1) != 0; }
+Codes with_code(Codes codes, Code code) { return static_cast<Codes>(codes | 1U << code); }
 
 constexpr size_t kRivals = 64;  // that a view is compared with
 
@@ -26,27 +35,32 @@ Layout layout_of(Code code) {
 }
 
 // What is known of a value that is still open: how it is made, and into which other layouts it has
-// been brought, which costs once.
+// been brought, which costs once. While its maker is not decided yet: which layouts it has to be
+// brought into, and the maker pays.
 struct Open {
   Code made = 0;
-  uint16_t brought = 0;  // a bit for each code
+  Codes brought = 0;
 
-  bool has(Code code) const { return made == code || (brought >> code & 1) != 0; }
+  bool has(Code code) const { return made == code || has_code(brought, code); }
+  bool operator==(const Open& other) const {
+    return made == other.made && brought == other.brought;
+  }
 };
 
 // One way to decide all units so far.
 struct View {
   std::vector<Open> open;  // as Search::open_
   double seconds = 0;
-  // The way here: the view before, the option of the unit, and the values that it decided.
+  // The way here: the view before, the option of the unit, and how the leaves lie that it was the
+  // first to read.
   uint32_t before = 0;
   uint32_t option = 0;
-  std::vector<Code> decided;  // as Step::fresh
+  std::vector<Code> decided;  // as Step::leaves
 };
 
 // What stays of a step to find the way back.
 struct Step {
-  std::vector<ValueId> fresh;  // values that were touched for the first time
+  std::vector<ValueId> leaves;  // that were read for the first time
   struct Back {
     uint32_t before;
     uint32_t option;
@@ -60,23 +74,34 @@ struct Scene {
   const Unit* unit = nullptr;
   std::vector<ValueId> all;        // open before, and fresh; ascending
   std::vector<size_t> from_open;   // place of each value that was open
-  std::vector<size_t> fresh;       // places
-  std::vector<int> made_by_unit;   // as fresh: which output it is; -1: none
+  std::vector<size_t> to_be_made;  // places of those that are fresh, and no leaves
+  std::vector<size_t> leaves;      // places of those that are fresh
   std::vector<size_t> inputs;      // places
   std::vector<size_t> outputs;     // places
   std::vector<size_t> next;        // places of those that stay open
-  std::vector<size_t> next_fixed;  // those of them that cannot change theirs, or have none yet
+  std::vector<size_t> next_fixed;  // those of them that cannot change their layout
   double slack = 0;                // what it costs at most to bring all that stay open elsewhere
 };
 
 class Search {
  public:
   Search(const ShardingRequest& request, const Units& units)
-      : request_(request), units_(units), costs_(units.values.size()) {
+      : request_(request),
+        units_(units),
+        reads_(units.values.size(), 0),
+        wanted_(units.values.size(), 0),
+        costs_(units.values.size()) {
     for (const auto& unit : units.units) {
       for (ValueId id : touched_by(unit)) ++uses_[id];
+      made_by_units_.insert(unit.outputs.begin(), unit.outputs.end());
+      for (size_t i = 0; i < unit.inputs.size(); ++i) {
+        const auto id = static_cast<size_t>(unit.inputs[i]);
+        ++reads_[id];
+        for (const auto& option : unit.options) {
+          wanted_[id] = with_code(wanted_[id], code_of(option.inputs[i]));
+        }
+      }
     }
-    for (const auto& leaf : request.graph.leaves) made_.insert(leaf.value);
   }
 
   Decision run() {
@@ -119,14 +144,25 @@ class Search {
     return kImpossible;
   }
 
-  // Twice what the dearest change costs: one to what a view has, one to what it was brought to.
-  double slack_of(ValueId id) {
-    const auto& sizes = request_.graph.value(id).type.sizes;
-    double most = bring(id, code_of(Layout::partial()), code_of(Layout::whole()));
-    if (!sizes.empty()) {
-      most += bring(id, code_of(Layout::cut(0)), code_of(Layout::partial()));
+  template <typename Visit>
+  static void for_each_code(Codes codes, const Visit& visit) {
+    for (Code code = 0; codes >> code != 0; ++code) {
+      if (has_code(codes, code)) visit(code);
     }
-    return 2 * most;
+  }
+
+  // What it costs at most to bring it into a layout that somebody may want.
+  double dearest(ValueId id, Code wanted) {
+    double most = 0;
+    for (Layout made : facts(id).made) most = std::max(most, bring(id, code_of(made), wanted));
+    return most;
+  }
+
+  // What it costs at most to serve all its readers.
+  double slack_of(ValueId id) {
+    double all = 0;
+    for_each_code(wanted_[static_cast<size_t>(id)], [&](Code code) { all += dearest(id, code); });
+    return all;
   }
 
   Scene make_scene(const Unit& unit) {
@@ -142,23 +178,22 @@ class Search {
                                  scene.all.begin());
     };
     for (ValueId id : open_) scene.from_open.push_back(place(id));
-    for (ValueId id : unit.inputs) scene.inputs.push_back(place(id));
+    for (ValueId id : unit.inputs) {
+      scene.inputs.push_back(place(id));
+      --reads_[static_cast<size_t>(id)];
+    }
     for (ValueId id : unit.outputs) scene.outputs.push_back(place(id));
     for (ValueId id : touched) {
       --uses_[id];
       if (std::binary_search(open_.begin(), open_.end(), id)) continue;
-      scene.fresh.push_back(place(id));
-      const auto output = std::find(unit.outputs.begin(), unit.outputs.end(), id);
-      scene.made_by_unit.push_back(
-          output == unit.outputs.end() ? -1 : static_cast<int>(output - unit.outputs.begin()));
+      const bool is_leaf = made_by_units_.count(id) == 0;
+      (is_leaf ? scene.leaves : scene.to_be_made).push_back(place(id));
     }
     for (size_t i = 0; i < scene.all.size(); ++i) {
       const ValueId id = scene.all[i];
       if (uses_[id] == 0) continue;
       scene.next.push_back(i);
-      const bool made = made_.count(id) != 0 || std::find(unit.outputs.begin(), unit.outputs.end(),
-                                                          id) != unit.outputs.end();
-      if (facts(id).stays || !made) {
+      if (facts(id).stays) {
         scene.next_fixed.push_back(i);
       } else {
         scene.slack += slack_of(id);
@@ -169,12 +204,12 @@ class Search {
 
   void decide(const Unit& unit) {
     const Scene scene = make_scene(unit);
-    made_.insert(unit.outputs.begin(), unit.outputs.end());
     scene_ = &scene;
     found_.clear();
     cheapest_.clear();
     now_.assign(scene.all.size(), Open());
-    decided_.assign(scene.fresh.size(), 0);
+    for (size_t place : scene.to_be_made) now_[place] = {kToBeMade, 0};
+    decided_.assign(scene.leaves.size(), 0);
     for (size_t i = 0; i < views_.size(); ++i) {
       for (size_t j = 0; j < scene.from_open.size(); ++j) {
         now_[scene.from_open[j]] = views_[i].open[j];
@@ -188,23 +223,17 @@ class Search {
     open_.clear();
     for (size_t place : scene.next) open_.push_back(scene.all[place]);
     Step step;
-    for (size_t place : scene.fresh) step.fresh.push_back(scene.all[place]);
+    for (size_t place : scene.leaves) step.leaves.push_back(scene.all[place]);
     keep_best(step);
     steps_.push_back(std::move(step));
   }
 
-  // Values that nobody has touched yet are tried in every layout that they may be made in; those
-  // that the option makes are known.
+  // Leaves that nobody has read yet are tried in every layout that they may lie in.
   void guess(const UnitOption& option, double seconds, size_t at) {
     const Scene& scene = *scene_;
-    if (at == scene.fresh.size()) return finish(option, seconds);
-    const size_t place = scene.fresh[at];
+    if (at == scene.leaves.size()) return finish(option, seconds);
+    const size_t place = scene.leaves[at];
     const ValueId id = scene.all[place];
-    if (scene.made_by_unit[at] >= 0) {
-      decided_[at] = code_of(option.outputs[static_cast<size_t>(scene.made_by_unit[at])]);
-      now_[place] = {decided_[at], 0};
-      return guess(option, seconds, at + 1);
-    }
     for (Layout layout : facts(id).made) {
       const Code code = code_of(layout);
       if (!may_be_read(option, place, code)) continue;
@@ -226,17 +255,23 @@ class Search {
 
   void finish(const UnitOption& option, double seconds) {
     const Scene& scene = *scene_;
-    for (size_t i = 0; i < scene.outputs.size(); ++i) {
-      if (now_[scene.outputs[i]].made != code_of(option.outputs[i])) return;
-    }
     std::vector<std::pair<size_t, Open>> before;  // what is changed here is set back
     for (size_t i = 0; i < scene.inputs.size(); ++i) {
       Open& open = now_[scene.inputs[i]];
       const Code wanted = code_of(option.inputs[i]);
       if (open.has(wanted)) continue;
-      seconds += bring(scene.all[scene.inputs[i]], open.made, wanted);
+      if (open.made != kToBeMade) seconds += bring(scene.all[scene.inputs[i]], open.made, wanted);
       before.emplace_back(scene.inputs[i], open);
-      open.brought = static_cast<uint16_t>(open.brought | 1U << wanted);
+      open.brought = with_code(open.brought, wanted);
+    }
+    for (size_t i = 0; i < scene.outputs.size(); ++i) {
+      Open& open = now_[scene.outputs[i]];
+      before.emplace_back(scene.outputs[i], open);
+      open.made = code_of(option.outputs[i]);
+      open.brought = static_cast<Codes>(open.brought & ~(1U << open.made));
+      for_each_code(open.brought, [&](Code code) {
+        seconds += bring(scene.all[scene.outputs[i]], open.made, code);
+      });
     }
     if (seconds < kImpossible && !is_hopeless(seconds)) note(seconds);
     for (size_t i = before.size(); i-- > 0;) now_[before[i].first] = before[i].second;
@@ -245,19 +280,21 @@ class Search {
   // So much dearer than another one that all values could be brought elsewhere for the difference.
   bool is_hopeless(double seconds) {
     std::string fixed;
-    for (size_t place : scene_->next_fixed) fixed.push_back(static_cast<char>(now_[place].made));
+    for (size_t place : scene_->next_fixed) append(now_[place], fixed);
     const auto [entry, fresh] = cheapest_.try_emplace(fixed, seconds);
     entry->second = std::min(entry->second, seconds);
     return seconds > entry->second + scene_->slack;
   }
 
+  static void append(const Open& open, std::string& key) {
+    key.push_back(static_cast<char>(open.made));
+    key.push_back(static_cast<char>(open.brought & 255));
+    key.push_back(static_cast<char>(open.brought >> 8));
+  }
+
   void note(double seconds) {
     key_.clear();
-    for (size_t place : scene_->next) {
-      key_.push_back(static_cast<char>(now_[place].made));
-      key_.push_back(static_cast<char>(now_[place].brought & 255));
-      key_.push_back(static_cast<char>(now_[place].brought >> 8));
-    }
+    for (size_t place : scene_->next) append(now_[place], key_);
     const auto [entry, fresh] = found_.try_emplace(key_);
     View& view = entry->second;
     if (!fresh && view.seconds <= seconds) return;
@@ -269,32 +306,43 @@ class Search {
     for (size_t place : scene_->next) view.open.push_back(now_[place]);
   }
 
-  // Whether all that is open could be brought from the layouts of `cheap` into those of `dear` for
-  // what it is cheaper.
+  // What it costs at most to do with the value as `cheap` has it whatever can be done with it as
+  // `dear` has it.
+  double extra(ValueId id, const Open& cheap, const Open& dear) {
+    if (cheap == dear) return 0;
+    double seconds = 0;
+    if (cheap.made == kToBeMade) {
+      for_each_code(static_cast<Codes>(cheap.brought & ~dear.brought),
+                    [&](Code code) { seconds += dearest(id, code); });
+      return seconds;
+    }
+    // Each of the readers that are left may want another layout.
+    std::array<double, kCodes> each{};
+    size_t count = 0;
+    for_each_code(wanted_[static_cast<size_t>(id)], [&](Code code) {
+      const double own = cheap.has(code) ? 0 : bring(id, cheap.made, code);
+      const double other = dear.has(code) ? 0 : bring(id, dear.made, code);
+      if (own > other) each[count++] = own - other;
+    });
+    std::sort(each.begin(), each.begin() + count, std::greater<>());
+    const size_t readers = std::min(count, reads_[static_cast<size_t>(id)]);
+    return std::accumulate(each.begin(), each.begin() + readers, 0.0);
+  }
+
+  // Whether `cheap` stays the cheaper one, whatever comes.
   bool is_beaten(const View& dear, const View& cheap) {
     double seconds = cheap.seconds;
-    for (size_t i = 0; i < open_.size(); ++i) {
-      const Open& from = cheap.open[i];
-      const Open& to = dear.open[i];
-      const ValueId id = open_[i];
-      if (from.made != to.made) {
-        // What is still to be made is a promise: its maker has to keep just that one.
-        if (made_.count(id) == 0) return false;
-        seconds += bring(id, from.made, to.made);
-      }
-      const auto only_dear = static_cast<uint16_t>(to.brought & ~from.brought);
-      for (Code code = 0; only_dear >> code != 0; ++code) {
-        const bool missing = (only_dear >> code & 1) != 0 && from.made != code;
-        if (missing) seconds += bring(id, to.made, code);
-      }
-      if (seconds > dear.seconds) return false;
+    for (size_t i = 0; i < open_.size() && seconds <= dear.seconds; ++i) {
+      seconds += extra(open_[i], cheap.open[i], dear.open[i]);
     }
-    return true;
+    return seconds <= dear.seconds;
   }
 
   static size_t changed_layouts(const View& view) {
-    return static_cast<size_t>(std::count_if(view.open.begin(), view.open.end(),
-                                             [](const Open& open) { return open.made != 0; }));
+    return static_cast<size_t>(
+        std::count_if(view.open.begin(), view.open.end(), [](const Open& open) {
+          return open.made == kToBeMade ? open.brought > 1 : open.made != 0;
+        }));
   }
 
   void keep_best(Step& step) {
@@ -342,7 +390,12 @@ class Search {
       const Step::Back& back = steps_[i].views[at];
       decision.options[i] = back.option;
       for (size_t j = 0; j < back.decided.size(); ++j) {
-        decision.values[static_cast<size_t>(steps_[i].fresh[j])] = layout_of(back.decided[j]);
+        decision.values[static_cast<size_t>(steps_[i].leaves[j])] = layout_of(back.decided[j]);
+      }
+      const Unit& unit = units_.units[i];
+      for (size_t j = 0; j < unit.outputs.size(); ++j) {
+        decision.values[static_cast<size_t>(unit.outputs[j])] =
+            unit.options[back.option].outputs[j];
       }
       at = back.before;
     }
@@ -351,10 +404,12 @@ class Search {
 
   const ShardingRequest& request_;
   const Units& units_;
-  std::map<ValueId, int> uses_;             // units that have still to be decided
+  std::map<ValueId, int> uses_;  // units that have still to be decided
+  std::vector<ValueId> open_;    // ascending
+  std::set<ValueId> made_by_units_;
+  std::vector<size_t> reads_;               // by value: that have still to be decided
+  std::vector<Codes> wanted_;               // by value: layouts that readers may want
   std::vector<std::vector<double>> costs_;  // by value: of each change of its layout
-  std::vector<ValueId> open_;               // ascending
-  std::set<ValueId> made_;                  // leaves, and what the decided units make
   std::vector<View> views_;
   std::vector<Step> steps_;
   bool complete_ = true;
@@ -362,7 +417,7 @@ class Search {
   // Of the unit that is being decided.
   const Scene* scene_ = nullptr;
   std::vector<Open> now_;      // as Scene::all
-  std::vector<Code> decided_;  // as Scene::fresh
+  std::vector<Code> decided_;  // as Scene::leaves
   uint32_t before_ = 0;
   uint32_t option_ = 0;
   std::string key_;
