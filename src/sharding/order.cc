@@ -11,118 +11,86 @@ namespace {
 
 class Order {
  public:
-  explicit Order(const Graph& graph) : graph_(graph), touched_(graph.nodes.size()) {
-    std::map<ValueId, ValueId> parameters;  // by gradient
-    for (const auto& gradient : graph.gradients) {
-      parameters[gradient.value] = graph.leaves[static_cast<size_t>(gradient.parameter)].value;
+  explicit Order(const Graph& graph) : graph_(graph), placed_(graph.nodes.size(), false) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (reads_leaves_alone(graph.nodes[i])) {
+        for_each_output(graph.nodes[i], [&](ValueId id) { of_leaves_[id] = i; });
+      } else {
+        for_each_output(graph.nodes[i], [&](ValueId id) { makers_[id] = i; });
+      }
     }
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for_each_input(graph.nodes[i], [&](ValueId id) { touch(i, id); });
-      for_each_output(graph.nodes[i], [&](ValueId id) {
-        touch(i, id);
-        const auto parameter = parameters.find(id);
-        if (parameter != parameters.end()) touch(i, parameter->second);
-      });
+      const std::set<size_t> from = makers_of(i);
+      if (from.size() == 1) followers_[*from.begin()].push_back(i);
     }
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (ValueId storage : touched_[i]) undecided_[storage].insert(i);
-    }
-    rank_nodes();
   }
 
   std::vector<size_t> run() {
-    std::set<std::pair<size_t, size_t>> by_rank;  // rank and node, undecided
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) by_rank.emplace(rank_[i], i);
-    std::vector<size_t> order;
-    while (!by_rank.empty()) {
-      size_t next = by_rank.begin()->second;
-      std::tuple<double, size_t> least{0, 0};
-      bool found = false;
-      for (size_t candidate : candidates()) {
-        const std::tuple<double, size_t> cost{growth(candidate), rank_[candidate]};
-        if (found && least <= cost) continue;
-        found = true;
-        least = cost;
-        next = candidate;
-      }
-      decide(next);
-      by_rank.erase({rank_[next], next});
-      order.push_back(next);
+    std::vector<size_t> by_call(graph_.nodes.size());
+    std::iota(by_call.begin(), by_call.end(), size_t{0});
+    const std::vector<int> calls = calls_of_nodes();
+    std::stable_sort(by_call.begin(), by_call.end(), [&](size_t a, size_t b) {
+      return std::tie(calls[a], graph_.nodes[a].phase) < std::tie(calls[b], graph_.nodes[b].phase);
+    });
+    for (size_t i : by_call) {
+      // Others bring it in.
+      const bool waits = makers_of(i).size() == 1 || reads_leaves_alone(graph_.nodes[i]);
+      if (!waits) place(i);
     }
-    return order;
+    for (size_t i : by_call) place(i);
+    return std::move(order_);
   }
 
  private:
-  void touch(size_t node, ValueId id) { touched_[node].insert(graph_.value(id).storage); }
+  std::set<size_t> makers_of(size_t node) const {
+    std::set<size_t> makers;
+    for_each_input(graph_.nodes[node], [&](ValueId id) {
+      const auto maker = makers_.find(id);
+      if (maker != makers_.end() && maker->second != node) makers.insert(maker->second);
+    });
+    return makers;
+  }
 
-  // As the step runs, backward nodes beside the forward that they belong to. A node in no forward
-  // call belongs to the last one that it reads from.
-  void rank_nodes() {
-    std::map<ValueId, int> calls_of_values;
+  // Views of parameters, mostly. What is made of them reads leaves alone as well.
+  bool reads_leaves_alone(const Node& node) const {
+    bool alone = true;
+    for_each_input(node, [&](ValueId id) { alone &= makers_.count(id) == 0; });
+    return alone;
+  }
+
+  // What reads leaves alone comes before its first reader, what follows one node behind it.
+  void place(size_t node) {
+    if (placed_[node]) return;
+    placed_[node] = true;
+    for_each_input(graph_.nodes[node], [&](ValueId id) {
+      const auto maker = of_leaves_.find(id);
+      if (maker != of_leaves_.end()) place(maker->second);
+    });
+    order_.push_back(node);
+    const auto followers = followers_.find(node);
+    if (followers == followers_.end()) return;
+    for (size_t each : followers->second) place(each);
+  }
+
+  // A node in no forward call belongs to the last one that it reads from.
+  std::vector<int> calls_of_nodes() {
     std::vector<int> calls;
-    for (const auto& node : graph_.nodes) {
-      int call = node.origin.call;
-      if (call < 0) {
-        for_each_input(node, [&](ValueId id) {
-          const auto known = calls_of_values.find(id);
-          if (known != calls_of_values.end()) call = std::max(call, known->second);
-        });
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      int call = graph_.nodes[i].origin.call;
+      for (size_t maker : makers_of(i)) {
+        if (graph_.nodes[i].origin.call < 0 && maker < i) call = std::max(call, calls[maker]);
       }
-      for_each_output(node, [&](ValueId id) { calls_of_values[id] = call; });
       calls.push_back(call);
     }
-    std::vector<size_t> sorted(graph_.nodes.size());
-    std::iota(sorted.begin(), sorted.end(), size_t{0});
-    std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) {
-      return std::tie(calls[a], graph_.nodes[a].phase) < std::tie(calls[b], graph_.nodes[b].phase);
-    });
-    rank_.resize(sorted.size());
-    for (size_t i = 0; i < sorted.size(); ++i) rank_[sorted[i]] = i;
-  }
-
-  // Undecided nodes that touch what a decided one touches.
-  std::set<size_t> candidates() const {
-    std::set<size_t> nodes;
-    for (ValueId storage : open_) {
-      const auto& touching = undecided_.at(storage);
-      nodes.insert(touching.begin(), touching.end());
-    }
-    return nodes;
-  }
-
-  // In how many ways it may lie, about: a power of this.
-  double weight(ValueId storage) const {
-    return 0.5 + static_cast<double>(graph_.value(storage).type.sizes.size());
-  }
-
-  // By how much there is more to tell apart after the node.
-  double growth(size_t node) const {
-    double more = 0;
-    for (ValueId storage : touched_[node]) {
-      const bool was_open = open_.count(storage) != 0;
-      const bool stays_open = undecided_.at(storage).size() > 1;
-      more += (stays_open ? weight(storage) : 0) - (was_open ? weight(storage) : 0);
-    }
-    return more;
-  }
-
-  void decide(size_t node) {
-    for (ValueId storage : touched_[node]) {
-      auto& rest = undecided_.at(storage);
-      rest.erase(node);
-      if (rest.empty()) {
-        open_.erase(storage);
-      } else {
-        open_.insert(storage);
-      }
-    }
+    return calls;
   }
 
   const Graph& graph_;
-  std::vector<std::set<ValueId>> touched_;         // by node: storages
-  std::map<ValueId, std::set<size_t>> undecided_;  // by storage: nodes that touch it
-  std::vector<size_t> rank_;                       // by node
-  std::set<ValueId> open_;                         // storages
+  std::vector<bool> placed_;
+  std::map<ValueId, size_t> makers_;
+  std::map<size_t, std::vector<size_t>> followers_;  // nodes that read nothing else that is made
+  std::map<ValueId, size_t> of_leaves_;              // made by nodes that read leaves alone
+  std::vector<size_t> order_;
 };
 
 }  // namespace
