@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -114,38 +115,43 @@ MemberCall describe(CallKind kind, ReduceOp op, const at::Tensor& tensor, int ro
   return {{kind, op, tensor.scalar_type(), root, elements, row_count}, std::move(rows)};
 }
 
-// Up to this size every member combines all elements itself: the result is in its own cache, and
-// nobody writes into the memory of another. Between two members that is best at any size.
-constexpr int64_t kAlone = 16 * 1024;
+// Up to this size every member combines all elements itself: nobody writes into the caches of
+// another. Beyond, each element is combined once, by the member whose share it is in.
+constexpr int64_t kAlone = 4 * 1024;
+
+// Each member shows what it has and where its sums belong, which may be the same place.
+void sum_in_memory(Shown shown, ReduceOp op, int rank) {
+  const at::Tensor& target = shown[static_cast<size_t>(rank)][1];
+  const auto bytes = static_cast<int64_t>(target.nbytes());
+  const bool in_place = std::any_of(shown.begin(), shown.end(), [](const at::TensorList& member) {
+    return member[0].data_ptr() == member[1].data_ptr();
+  });
+  if (bytes <= kAlone && !in_place) {
+    return combine(shown, op, 0, target.numel(), {target.data_ptr()});
+  }
+  const auto width = static_cast<int64_t>(target.element_size());
+  const ByteRange share = share_of(bytes, rank, static_cast<int>(shown.size()));
+  c10::SmallVector<void*, 16> targets;
+  for (const at::TensorList& member : shown) {
+    targets.push_back(element(member[1], share.begin / width));
+  }
+  combine(shown, op, share.begin / width, (share.end - share.begin) / width, targets);
+}
 
 }  // namespace
 
 void all_reduce_into(Communicator& group, const at::Tensor& value, const at::Tensor& result,
                      ReduceOp op) {
   check_reduction("all_reduce", value, op);
-  const bool in_place = value.data_ptr() == result.data_ptr();
   if (value.numel() == 0) return;
+  const bool in_place = value.data_ptr() == result.data_ptr();
   if (group.size() == 1) return in_place ? void() : void(result.copy_(value));
   const Contiguous target(result);
-  // Whoever reads this member's elements must not find sums.
-  const at::Tensor mine[] = {
-      in_place ? value.clone(at::MemoryFormat::Contiguous) : value.contiguous(), target.place()};
-  const auto work = [&](Shown shown) {
-    const auto bytes = static_cast<int64_t>(value.nbytes());
-    if (shown.size() == 2 || bytes <= kAlone) {
-      return combine(shown, op, 0, value.numel(), {target.place().data_ptr()});
-    }
-    const auto width = static_cast<int64_t>(value.element_size());
-    const ByteRange share = share_of(bytes, group.rank(), group.size());
-    c10::SmallVector<void*, 16> targets;
-    for (const at::TensorList& member : shown) {
-      targets.push_back(element(member[1], share.begin / width));
-    }
-    combine(shown, op, share.begin / width, (share.end - share.begin) / width, targets);
-  };
+  const at::Tensor mine[] = {value.contiguous(), target.place()};
+  const auto work = [&](Shown shown) { sum_in_memory(shown, op, group.rank()); };
   const MemberCall call = describe(CallKind::kAllReduce, op, value, -1, value.numel(), {});
   if (!group.read_each_other(call, mine, work)) {
-    target.place().copy_(value);
+    if (target.place().data_ptr() != value.data_ptr()) target.place().copy_(value);
     group.all_reduce({target.place()}, op);
   }
   target.finish();

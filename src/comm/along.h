@@ -19,7 +19,7 @@
 
 namespace epl {
 
-// `result` may also be `value` itself.
+// `result` may also lie where `value` lies, on any of the members.
 void all_reduce_into(Communicator& group, const at::Tensor& value, const at::Tensor& result,
                      ReduceOp op);
 void broadcast_into(Communicator& group, const at::Tensor& value, const at::Tensor& result,

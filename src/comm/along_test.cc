@@ -123,6 +123,10 @@ void check_into(Communicator& group, int64_t count, at::ScalarType type) {
       const at::Tensor both = mine.clone();
       all_reduce_into(group, both, both, op);
       require_equal(both, expected, concat("all_reduce in place of ", count, " ", type));
+      const at::Tensor some = mine.clone();  // in place on one member only
+      const at::Tensor place = rank == 0 ? some : result;
+      all_reduce_into(group, some, place, op);
+      require_equal(place, expected, concat("all_reduce to mixed places of ", count, " ", type));
     }
     for (int root = 0; root < members; ++root) {
       const at::Tensor result = place_for(sizes, type, in_strides);
@@ -189,6 +193,18 @@ TEST(Along, NamesBothCallsWhereMembersCallDifferentThings) {
       EXPECT_NE(error.find("all_reduce (sum) of 4 Float"), error.npos) << error;
       EXPECT_NE(error.find("all_gather of [4, 4] rows"), error.npos) << error;
     }
+  }
+}
+
+TEST(Along, TellsOneWayToCallFromTheOther) {
+  Watch watch;
+  const auto errors = run_members(kWays[0](2, watch), [](Communicator& group) {
+    const at::Tensor tensor = at::ones({4});
+    if (group.rank() == 0) return all_reduce_into(group, tensor, at::empty({4}), ReduceOp::kSum);
+    group.all_reduce({tensor}, ReduceOp::kSum);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("of 4 Float elements in each other's memory"), error.npos) << error;
   }
 }
 

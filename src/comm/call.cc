@@ -84,7 +84,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 bool same_call(const CallView& a, const CallView& b) {
   const CallRecord &x = *a.record, &y = *b.record;
   if (x.kind != y.kind || x.op != y.op || x.type != y.type || x.root != y.root ||
-      x.elements != y.elements || x.row_count != y.row_count) {
+      x.elements != y.elements || x.row_count != y.row_count || x.in_memory != y.in_memory) {
     return false;
   }
   return x.kind == CallKind::kAllToAll || std::equal(a.rows, a.rows + x.row_count, b.rows);
@@ -290,6 +290,7 @@ std::string describe_call(const CallView& call) {
                    record.type, " elements each");
   }
   if (record.root >= 0) text += concat(" with root ", record.root);
+  if (record.in_memory) text += " in each other's memory";
   return text;
 }
 

@@ -32,8 +32,9 @@ struct CallRecord {
   ReduceOp op = ReduceOp::kSum;
   c10::ScalarType type = c10::ScalarType::Byte;
   int32_t root = -1;
-  int64_t elements = 0;   // of all tensors; where there are rows: of one row
-  int64_t row_count = 0;  // how many numbers `rows` has
+  int64_t elements = 0;    // of all tensors; where there are rows: of one row
+  int64_t row_count = 0;   // how many numbers `rows` has
+  bool in_memory = false;  // read_each_other: what members have ready for others is not the same
 };
 
 // A record and its rows: those of each member, of all_to_all first those to and then those from

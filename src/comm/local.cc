@@ -152,6 +152,7 @@ class LocalCommunicator final : public Communicator {
   bool read_each_other(const MemberCall& call, at::TensorList mine,
                        c10::function_ref<void(ShownTensors)> work) override {
     OpenCall open = {call, {}, nullptr, nullptr, mine};
+    open.call.record.in_memory = true;
     run(open, [&] {
       c10::SmallVector<at::TensorList, 16> shown;
       for (int i = 0; i < size(); ++i) shown.push_back(call_of(i).shown);

@@ -93,7 +93,8 @@ const std::map<std::string, size_t> kDecidesShape = {
     {"aten::_pad_packed_sequence", 1},
 };
 
-const std::set<std::string> kPointwise = {"aten::add",
+const std::set<std::string> kPointwise = {"epl::all_reduce",  // over the devices of a group
+                                          "aten::add",
                                           "aten::sub",
                                           "aten::mul",
                                           "aten::div",
