@@ -62,17 +62,12 @@ Data read_data(const Options& options) {
   return data;
 }
 
-// Which rows this worker reads. A model replica has `devices` devices: a worker has several
-// replicas, or several workers share one and read the same rows.
-epl::WorkerShares shares_of(const epl::Cluster& cluster, int devices) {
-  const int local = cluster.local_devices();
-  if (devices <= local) {
-    epl::WorkerShares shares{cluster.worker_devices, cluster.worker_index};
-    for (int& replicas : shares.replicas) replicas = std::max(replicas / devices, 1);
-    return shares;
-  }
-  const int replicas = std::max(cluster.total_gpu_num / devices, 1);
-  return {std::vector<int>(static_cast<size_t>(replicas), 1), cluster.first_device() / devices};
+// Which rows this worker reads: in proportion to the devices that it has of first stages. `parts`
+// devices work on the rows of one replica; where they are on several workers, each of these hands
+// in its part of the rows.
+epl::WorkerShares shares_of(const gpt::GptOptions& options, int parts) {
+  if (epl::Env::get().cluster.total_gpu_num == 1) return {};
+  return epl::pipeline_shares(std::vector<int>(static_cast<size_t>(options.stages), parts));
 }
 
 // The mean over rows that lie side by side, a thousand of them at most.
@@ -101,11 +96,12 @@ void train(const Options& options, gpt::Gpt& net, const Data& data) {
       net, optimizer, [&](const epl::Batch& batch) { return net->loss(batch[0], batch[1]); },
       trainer_options);
 
-  const int devices = std::max(net->options.split, 1) * static_cast<int>(net->options.stages);
-  const epl::WorkerShares shares = shares_of(cluster, devices);
-  const int64_t replicas = std::accumulate(shares.replicas.begin(), shares.replicas.end(), 0);
-  const size_t rows =
-      static_cast<size_t>(options.batch * shares.replicas[static_cast<size_t>(shares.worker)]);
+  const int parts = cluster.total_gpu_num == 1 ? 1 : std::max(net->options.split, 1);
+  const epl::WorkerShares shares = shares_of(net->options, parts);
+  const int64_t replicas =
+      std::accumulate(shares.replicas.begin(), shares.replicas.end(), 0) / parts;
+  const auto rows = static_cast<size_t>(
+      options.batch * shares.replicas[static_cast<size_t>(shares.worker)] / parts);
   epl::DistributedSampler sampler(static_cast<size_t>(data.training.size(0) - net->options.context),
                                   epl::SamplerOptions().seed(options.seed), shares);
   sampler.reset();

@@ -15,6 +15,19 @@
 namespace epl {
 namespace {
 
+// Parameters are cut over the devices of the step, however many their scope asked for: it has to be
+// those.
+void check_made_cut(const Graph& graph, const std::vector<bool>& made_cut, int parts) {
+  for (size_t i = 0; i < made_cut.size(); ++i) {
+    if (!made_cut[i]) continue;
+    const auto scope = made_under_split(graph.leaves[i].tensor);
+    EPL_CHECK(scope->device_count == parts,
+              concat("`", graph.leaves[i].name, "` was made to be cut over ", scope->device_count,
+                     " devices, but a model replica has ", parts),
+              scope->asked_by(), concat("epl::split(", parts, ") around it"));
+  }
+}
+
 bool is_split(const Strategy& strategy) { return strategy.kind == Strategy::Kind::kSplit; }
 
 PassList passes_before_cutting(const Graph& graph) {
@@ -76,7 +89,8 @@ std::vector<bool> parameters_made_cut(const Graph& graph) {
   std::vector<bool> cut;
   for (const auto& leaf : graph.leaves) {
     const bool parameter = leaf.kind == Leaf::Kind::kParameter;
-    cut.push_back(parameter && made_under_split(leaf.tensor).has_value());
+    const auto scope = parameter ? made_under_split(leaf.tensor) : std::nullopt;
+    cut.push_back(scope && scope->device_count > 1);
   }
   return cut;
 }
@@ -128,6 +142,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
     request.batch_dims = batch_dims(compiled.graph, *recording.slice);
     request.rows_in_order = rows_in_order(*recording.slice, request.batch_dims);
     request.made_cut = parameters_made_cut(compiled.graph);
+    check_made_cut(compiled.graph, request.made_cut, request.parts);
   }
   const Sharding sharding = choose_layouts(request);
   std::vector<const Graph*> parts;
