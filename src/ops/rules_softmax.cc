@@ -96,11 +96,12 @@ Rules softmax_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
   static const OpRule rows[] = {
-      // operator        linear  pattern           localize  expand
+      // operator        linear  pattern           localize  expand  wants_dense
       {"aten::_softmax", "", "", kNo, softmax, nullptr, split_softmax},
       {"aten::_log_softmax", "", "", kNo, softmax, nullptr, split_log_softmax},
+      // Reads the output of the last dimension as if there were no gaps, whatever its strides.
       {"aten::_softmax_backward_data", "", "", kFirst, softmax_backward, nullptr,
-       split_softmax_backward},
+       split_softmax_backward, true},
       {"aten::_log_softmax_backward_data", "", "", kFirst, softmax_backward, nullptr,
        split_log_softmax_backward},
   };
