@@ -111,15 +111,6 @@ TEST_F(PipelineErrors, TaskGraphsThatCannotBeDealtOut) {
                 lines_of(wide) + "\n  try:      the same device_count for both");
 }
 
-TEST_F(PipelineErrors, AScopeThatSplits) {
-  devices(3);
-  const std::vector<Strategy> mixed = {replicate(1, "body"), split(2, "head")};
-  EXPECT_EQ(error_of_step(scopes(mixed)),
-            "epl: to split operators over devices is not available yet\n"
-            "  asked by: " +
-                mixed[1].asked_by() + "\n  try:      epl::replicate");
-}
-
 TEST_F(PipelineErrors, ABatchThatCannotBeCut) {
   devices(4, {{"pipeline.num_micro_batch", 4}});
   const auto two = stages({1, 1});

@@ -88,9 +88,24 @@ TEST(Placement, RefusesParts) {
               HasSubstr("3 devices cannot be shared out over model replicas of 2 devices"));
 }
 
-TEST(Placement, RefusesWhatDoesNotExistYet) {
-  EXPECT_THAT(error_of([] { found({split(2)}, {2}); }),
-              HasSubstr("to split operators over devices is not available yet"));
+TEST(Placement, GivesEachDeviceThatOperatorsAreCutOverAStage) {
+  const Placement placement = found({replicate(1, "a"), split(2, "b")}, {6});
+  EXPECT_EQ(placement.replicas, 2);
+  EXPECT_EQ(placement.stage_devices, (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(placement.stage_groups, (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(placement.groups(), 2);
+  EXPECT_EQ(placement.parts(1), 2);
+  EXPECT_TRUE(placement.splits());
+  EXPECT_EQ(placement.place(5).replica, 1);
+  EXPECT_EQ(placement.place(5).stage, 2);
+}
+
+TEST(Placement, OfOneSplitScopeIsNoPipeline) {
+  const Placement placement = found({split(2)}, {4});
+  EXPECT_EQ(placement.replicas, 2);
+  EXPECT_FALSE(placement.is_pipeline());
+  EXPECT_TRUE(placement.has_roles());
+  EXPECT_EQ(placement.devices_of_group(0), 2);
 }
 
 // --- rows
