@@ -18,18 +18,19 @@ struct BlockSize {
 };
 
 // Scaled dot products of each position with itself and those before it; [rows, length, hidden] of
-// so many heads each.
+// so many heads each. The heads come first: batched products see heads * rows matrices, and a part
+// of the heads is then one piece of these.
 inline torch::Tensor attend(const torch::Tensor& query, const torch::Tensor& key,
                             const torch::Tensor& value, int64_t heads, const torch::Tensor& ahead) {
   const int64_t rows = query.size(0), length = query.size(1), size = query.size(2) / heads;
   const auto by_head = [&](const torch::Tensor& x) {
-    return x.view({rows, length, heads, size}).transpose(1, 2);
+    return x.view({rows, length, heads, size}).permute({2, 0, 1, 3});
   };
   auto scores = torch::matmul(by_head(query), by_head(key).transpose(-2, -1)) *
                 (1.0 / std::sqrt(static_cast<double>(size)));
   scores = scores.masked_fill(ahead, -std::numeric_limits<float>::infinity());
-  auto mixed = torch::matmul(torch::softmax(scores, -1), by_head(value));
-  return mixed.transpose(1, 2).reshape({rows, length, heads * size});
+  const auto mixed = torch::matmul(torch::softmax(scores, -1), by_head(value));
+  return mixed.permute({1, 2, 0, 3}).reshape({rows, length, heads * size});
 }
 
 struct SplitBlockImpl : torch::nn::Module {

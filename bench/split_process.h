@@ -1,0 +1,136 @@
+// A process of bench_split: what it trains, the check of two steps against the plain loop, and the
+// turns that it takes.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/plain_loop.h"
+#include "bench/split_by_hand.h"
+#include "bench/split_plan.h"
+#include "bench/split_programs.h"
+#include "bench/turns.h"
+
+namespace epl::bench {
+
+constexpr double kRate = 1e-4, kMomentum = 0.9;
+constexpr double kCheckedRate = 1e-2;  // at kRate rounding of the parameters hides what happens
+// Of max |plain - epl| in the largest change of a parameter by two steps.
+constexpr double kTolerance = 1e-3;
+
+struct SplitCase {
+  std::string name;
+  int devices = 2;
+  bool tiny = false;
+
+  std::string title() const { return name + " on " + std::to_string(devices) + " devices"; }
+  SplitSizes sizes() const { return tiny ? tiny_sizes() : SplitSizes(); }
+
+  // What is cut stands first, and what it is compared with behind it.
+  std::pair<std::string, std::string> sides() const {
+    if (name == "classifier") return {"split", "data_parallel"};
+    if (name == "gpt_block") return {"split", "by_hand"};
+    return {"experts_cut", "experts_whole"};
+  }
+  // Steps in a turn.
+  int chunk() const { return tiny || name != "classifier" ? 10 : 3; }
+};
+
+// The program of a side, or the plain one, from the same numbers.
+inline Program fresh(const SplitCase& asked, const std::string& side, double rate) {
+  torch::manual_seed(0);
+  const bool cut = side == asked.sides().first;
+  const auto make = [&] {
+    if (asked.name == "classifier") return many_classes(asked.sizes(), cut ? asked.devices : 0);
+    if (asked.name == "gpt_block") return gpt_block(asked.sizes(), cut ? asked.devices : 0);
+    return mixture(asked.sizes(), asked.devices, cut);
+  };
+  return with_optimizer<torch::optim::SGD>(make(),
+                                           torch::optim::SGDOptions(rate).momentum(kMomentum));
+}
+
+inline std::unique_ptr<SplitByHand> by_hand(const SplitCase& asked, const Program& program,
+                                            double rate) {
+  return std::make_unique<SplitByHand>(dynamic_cast<const SplitBlocks&>(*program.net),
+                                       program.batch, asked.devices,
+                                       torch::optim::SGDOptions(rate).momentum(kMomentum));
+}
+
+// Prints how far two steps are from the plain loop's.
+inline void check_process(const SplitCase& asked, const std::string& side) {
+  const Program start = fresh(asked, "plain", kCheckedRate);
+  const Program plain = fresh(asked, "plain", kCheckedRate);
+  const Program checked = fresh(asked, side, kCheckedRate);
+  for (int i = 0; i < 2; ++i) plain_step(plain, {0}, 1);
+  if (side == "by_hand") {
+    const auto hand = by_hand(asked, checked, kCheckedRate);
+    hand->run(2);
+    hand->write_back();
+  } else {
+    const Stepper step = epl_stepper(checked);
+    for (int i = 0; i < 2; ++i) step();
+  }
+  std::printf("%.17g\n", worst_difference(start, plain, checked));
+  std::fflush(stdout);
+}
+
+// What a side says of its plan before its turns: bytes of the device that has most.
+struct SideFacts {
+  double parameters = 0;  // elements of the whole network
+  double moved = 0;       // by a device in a step
+  double all_to_all = 0;  // of these, by all_to_all
+  double held = 0;        // parameters and their optimizer's state on a device
+  double whole = 0;       // the same of the whole network
+
+  std::vector<double> numbers() const { return {parameters, moved, all_to_all, held, whole}; }
+  static SideFacts from(const std::vector<double>& numbers) {
+    return {numbers.at(0), numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4)};
+  }
+};
+
+inline double momentum_bytes(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  const auto& states = optimizer.state();
+  const auto found = states.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+  if (found == states.end()) throw std::runtime_error("a parameter has no momentum after a step");
+  const auto& state = static_cast<const torch::optim::SGDParamState&>(*found->second);
+  return static_cast<double>(state.momentum_buffer().nbytes());
+}
+
+inline SideFacts facts_of(const Program& program, const Trainer& trainer, int devices) {
+  const PlanFacts plan = read_plan(trainer.plan(), devices);
+  SideFacts facts;
+  facts.parameters = number_of_parameters(program);
+  facts.moved = plan.moved();
+  facts.all_to_all = plan.sent("all_to_all");
+  for (const auto& parameter : program.net->named_parameters()) {
+    const double bytes = static_cast<double>(parameter.value().nbytes()) +
+                         momentum_bytes(*program.optimizer, parameter.value());
+    facts.held += plan.share_held(parameter.key()) * bytes;
+    facts.whole += bytes;
+  }
+  return facts;
+}
+
+inline void serve_process(const SplitCase& asked, const std::string& side, int steps) {
+  const Program program = fresh(asked, side, kRate);
+  if (side == "by_hand") {
+    const auto hand = by_hand(asked, program, kRate);
+    hand->run(3);
+    SideFacts facts;
+    facts.parameters = number_of_parameters(program);
+    serve(facts.numbers(), [&] { return hand->run(steps); });
+    return;
+  }
+  auto net = program.net;
+  Trainer trainer(net, *program.optimizer, program.step);
+  const Stepper step = [&] { trainer.step(program.batch); };
+  seconds_of_each(3, step);
+  serve(facts_of(program, trainer, asked.devices).numbers(),
+        [&] { return seconds_of_each(steps, step); });
+}
+
+}  // namespace epl::bench
