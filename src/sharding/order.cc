@@ -12,6 +12,12 @@ namespace {
 class Order {
  public:
   explicit Order(const Graph& graph) : graph_(graph), touched_(graph.nodes.size()) {
+    for (const auto& leaf : graph.leaves) {
+      const ValueId storage = graph.value(leaf.value).storage;
+      if (leaf.kind == Leaf::Kind::kParameter) parameters_.insert(storage);
+      const bool whole = leaf.kind == Leaf::Kind::kConstant || leaf.kind == Leaf::Kind::kSeed;
+      if (whole) whole_.insert(leaf.value);
+    }
     std::map<ValueId, ValueId> parameters;  // by gradient
     for (const auto& gradient : graph.gradients) {
       parameters[gradient.value] = graph.leaves[static_cast<size_t>(gradient.parameter)].value;
@@ -25,7 +31,7 @@ class Order {
       });
     }
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (ValueId storage : touched_[i]) undecided_[storage].insert(i);
+      for (ValueId id : touched_[i]) undecided_[id].insert(i);
     }
     rank_nodes();
   }
@@ -53,7 +59,11 @@ class Order {
   }
 
  private:
-  void touch(size_t node, ValueId id) { touched_[node].insert(graph_.value(id).storage); }
+  void touch(size_t node, ValueId id) {
+    const ValueId storage = graph_.value(id).storage;
+    if (whole_.count(id) != 0) return;
+    touched_[node].insert(parameters_.count(storage) != 0 ? storage : id);
+  }
 
   // As the step runs, backward nodes beside the forward that they belong to. A node in no forward
   // call belongs to the last one that it reads from.
@@ -83,46 +93,48 @@ class Order {
   // Undecided nodes that touch what a decided one touches.
   std::set<size_t> candidates() const {
     std::set<size_t> nodes;
-    for (ValueId storage : open_) {
-      const auto& touching = undecided_.at(storage);
+    for (ValueId id : open_) {
+      const auto& touching = undecided_.at(id);
       nodes.insert(touching.begin(), touching.end());
     }
     return nodes;
   }
 
   // In how many ways it may lie, about: a power of this.
-  double weight(ValueId storage) const {
-    return 0.5 + static_cast<double>(graph_.value(storage).type.sizes.size());
+  double weight(ValueId id) const {
+    return 0.5 + static_cast<double>(graph_.value(id).type.sizes.size());
   }
 
   // By how much there is more to tell apart after the node.
   double growth(size_t node) const {
     double more = 0;
-    for (ValueId storage : touched_[node]) {
-      const bool was_open = open_.count(storage) != 0;
-      const bool stays_open = undecided_.at(storage).size() > 1;
-      more += (stays_open ? weight(storage) : 0) - (was_open ? weight(storage) : 0);
+    for (ValueId id : touched_[node]) {
+      const bool was_open = open_.count(id) != 0;
+      const bool stays_open = undecided_.at(id).size() > 1;
+      more += (stays_open ? weight(id) : 0) - (was_open ? weight(id) : 0);
     }
     return more;
   }
 
   void decide(size_t node) {
-    for (ValueId storage : touched_[node]) {
-      auto& rest = undecided_.at(storage);
+    for (ValueId id : touched_[node]) {
+      auto& rest = undecided_.at(id);
       rest.erase(node);
       if (rest.empty()) {
-        open_.erase(storage);
+        open_.erase(id);
       } else {
-        open_.insert(storage);
+        open_.insert(id);
       }
     }
   }
 
   const Graph& graph_;
-  std::vector<std::set<ValueId>> touched_;         // by node: storages
-  std::map<ValueId, std::set<size_t>> undecided_;  // by storage: nodes that touch it
+  std::set<ValueId> parameters_;                   // storages; all views of one lie as it does
+  std::set<ValueId> whole_;                        // leaves that are never cut
+  std::vector<std::set<ValueId>> touched_;         // by node: values, parameters by their storage
+  std::map<ValueId, std::set<size_t>> undecided_;  // by value: nodes that touch it
   std::vector<size_t> rank_;                       // by node
-  std::set<ValueId> open_;                         // storages
+  std::set<ValueId> open_;                         // touched by decided and undecided nodes
 };
 
 }  // namespace
