@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "sharding/order.h"
 #include "sharding/search.h"
 #include "sharding/sharding.h"
 
@@ -171,8 +172,17 @@ std::set<ValueId> values_going_out(const ShardingRequest& request) {
 
 Sharding choose_layouts(const ShardingRequest& request) {
   check_made_cut(request);
-  const Units units = make_units(request);
-  const Decision decision = search_layouts(request, units);
+  Units units = make_units(request, order_by_open_values(request.graph));
+  Decision decision = search_layouts(request, units);
+  if (!decision.complete || decision.seconds >= kImpossible) {
+    // Where ways were lost, those of another order may be better ones.
+    Units others = make_units(request, order_by_calls(request.graph));
+    Decision other = search_layouts(request, others);
+    if (other.seconds < decision.seconds) {
+      decision = std::move(other);
+      units = std::move(others);
+    }
+  }
   if (decision.seconds >= kImpossible) throw_impossible(request, units, decision.options.size());
   Sharding sharding = sharding_of(request, units, decision);
   describe_parameters(request, sharding);

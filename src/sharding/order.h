@@ -1,4 +1,4 @@
-// In which order the search decides about nodes.
+// In which order the search decides about nodes: so that few values are undecided at any time.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,14 @@
 
 namespace epl {
 
+// Always that node comes next which leaves the fewest values that some decided and some undecided
+// node touch. Mostly it is one that reads what was just made, and the backward of a layer comes
+// with its forward, since they share its parameters and what it saved.
+std::vector<size_t> order_by_open_values(const Graph& graph);
+
 // Backward nodes stand beside the forward that they belong to, a node that reads one value that the
 // step makes directly behind the node that makes it, and what reads leaves alone before its first
-// reader: so few values are undecided at any time. (Taking next what leaves the fewest of them
-// undecided was tried: it is faster, but where more ways are open than are kept it loses the
-// better ones in attention.)
-std::vector<size_t> order_of_search(const Graph& graph);
+// reader. Wider, but where more ways are open than can be kept it loses fewer of the good ones.
+std::vector<size_t> order_by_calls(const Graph& graph);
 
 }  // namespace epl

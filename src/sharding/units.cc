@@ -8,7 +8,6 @@
 #include "cost/node_cost.h"
 #include "ops/facts.h"
 #include "sharding/follow.h"
-#include "sharding/order.h"
 
 namespace epl {
 namespace {
@@ -29,7 +28,7 @@ class UnitMaker {
         values_(static_cast<size_t>(request.graph.value_count())),
         going_out_(values_going_out(request)) {}
 
-  Units make() {
+  Units make(const std::vector<size_t>& order) {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (request_.is_inside(i)) {
         add_node(i);
@@ -39,7 +38,7 @@ class UnitMaker {
     }
     find_leaf_layouts();
     Units result;
-    for (size_t i : order_of_search(graph_)) {
+    for (size_t i : order) {
       if (!request_.is_inside(i)) continue;
       result.units.push_back(std::move(nodes_[i]));
       add_demands(i, result.units);
@@ -314,6 +313,8 @@ class UnitMaker {
 
 }  // namespace
 
-Units make_units(const ShardingRequest& request) { return UnitMaker(request).make(); }
+Units make_units(const ShardingRequest& request, const std::vector<size_t>& order) {
+  return UnitMaker(request).make(order);
+}
 
 }  // namespace epl

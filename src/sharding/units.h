@@ -43,7 +43,7 @@ struct Units {
   std::vector<ValueFacts> values;
 };
 
-// Backward nodes stand beside their forward: few values are undecided at any time then.
-Units make_units(const ShardingRequest& request);
+// `order`: of all nodes (order.h).
+Units make_units(const ShardingRequest& request, const std::vector<size_t>& order);
 
 }  // namespace epl

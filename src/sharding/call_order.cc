@@ -1,17 +1,17 @@
-#include "sharding/order.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
 
+#include "sharding/order.h"
+
 namespace epl {
 namespace {
 
-class Order {
+class CallOrder {
  public:
-  explicit Order(const Graph& graph) : graph_(graph), placed_(graph.nodes.size(), false) {
+  explicit CallOrder(const Graph& graph) : graph_(graph), placed_(graph.nodes.size(), false) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       if (reads_leaves_alone(graph.nodes[i])) {
         for_each_output(graph.nodes[i], [&](ValueId id) { of_leaves_[id] = i; });
@@ -95,6 +95,6 @@ class Order {
 
 }  // namespace
 
-std::vector<size_t> order_of_search(const Graph& graph) { return Order(graph).run(); }
+std::vector<size_t> order_by_calls(const Graph& graph) { return CallOrder(graph).run(); }
 
 }  // namespace epl
