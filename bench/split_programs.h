@@ -15,7 +15,7 @@ struct SplitSizes {
   // Features of rows, and the classes that they are told apart into.
   int64_t features = 512;
   int64_t classes = 100'000;
-  int64_t classified_rows = 64;
+  int64_t classified_rows = 32;
 
   BlockSize block;
   int64_t block_rows = 8;
