@@ -1,6 +1,7 @@
 #include "ops/rule.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "ops/facts.h"
@@ -212,6 +213,28 @@ class Cutter {
   const int parts_;
 };
 
+// as_strided and its kin name places in memory: what they read lies as it did when recorded.
+void lay_as_recorded(const LocalNode& at, Node& local, Emitter& to) {
+  if (op_name(local).rfind("aten::as_strided", 0) != 0) return;
+  const TensorType& recorded = at.graph.value(tensor_at(at.node, 0)).type;
+  ValueId& shown = local.arguments[0].values[0];
+  if (to.graph().value(shown).type.same_place(recorded)) return;
+  EPL_ASSERT(recorded.dense() && recorded.offset == 0, "what was moved has a storage of its own");
+  Sizes order(recorded.sizes.size());  // the outermost dimension first
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return recorded.strides[static_cast<size_t>(a)] > recorded.strides[static_cast<size_t>(b)];
+  });
+  Sizes back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  Expression e(to);
+  const auto contiguous = static_cast<int64_t>(c10::MemoryFormat::Contiguous);
+  const ValueId copy = e.scalar("aten::clone", e.scalar("aten::permute", shown, order), contiguous);
+  shown = e.scalar("aten::permute", copy, back);
+}
+
 }  // namespace
 
 std::vector<int64_t> LocalNode::output_sizes(size_t index) const {
@@ -246,6 +269,7 @@ std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to) {
   }
   Node local = local_copy(at);
   if (rule != nullptr && rule->localize != nullptr) rule->localize(at, local);
+  lay_as_recorded(at, local, to);
   if (rule != nullptr && rule->wants_dense) {
     for_each_input(local, [&](ValueId& id) { id = to.dense(id); });
   }

@@ -211,6 +211,28 @@ TEST(EmitLocal, KeepsTheOrderOfDimensionsInMemory) {
   EXPECT_EQ(emitted(graph, 'b', 2, 0), "%1: f32[4,3]{1,4} = aten::relu(%0) {forward}");
 }
 
+// A value that came together from pieces is contiguous, however it lay when recorded.
+TEST(EmitLocal, LaysOutWhatIsReadByPlacesInMemory) {
+  const Graph graph =
+      graph_of({"f32[4,6]{1,4}"}, "%1: f32[3] @%0 = aten::as_strided(%0, [3], [4], 1)");
+  Cut whole;
+  whole.inputs = {Layout::whole()};
+  whole.outputs = {Layout::whole()};
+  Graph local;
+  TensorType contiguous;
+  contiguous.sizes = {4, 6};
+  contiguous.strides = {6, 1};
+  const ValueId gathered = local.add_value(contiguous);
+  Emitter to(local);
+  emit_local({graph, graph.nodes[0], whole, 2, 0, {gathered}}, to);
+  ASSERT_EQ(local.nodes.size(), 4U);
+  EXPECT_EQ(print_node(local, local.nodes[1]), "%2: f32[6,4] = aten::clone(%1, 0) {forward}");
+  EXPECT_EQ(print_node(local, local.nodes[2]),
+            "%3: f32[4,6]{1,4} @%2 = aten::permute(%2, [1, 0]) {forward}");
+  EXPECT_EQ(print_node(local, local.nodes[3]),
+            "%4: f32[3]{4}+1 @%2 = aten::as_strided(%3, [3], [4], 1) {forward}");
+}
+
 // Rows of every second column: no view joins them.
 TEST(Emitter, CopiesWhatNoViewCanShow) {
   Graph local;

@@ -5,6 +5,21 @@
 namespace epl {
 namespace {
 
+// [..., m, k] times [..., k, n], where all other dimensions are broadcast to each other. It comes
+// from passes/batched_products.h.
+std::optional<Pattern> matmul(const Graph& graph, const Node& node) {
+  const Sizes& sizes = sizes_of(graph, outputs_of(node)[0]);
+  const Sizes& left = input_sizes(graph, node, 0);
+  const Sizes& right = input_sizes(graph, node, 1);
+  if (left.size() < 2 || right.size() < 2) return std::nullopt;
+  const std::string batch = letters(sizes.size() - 2);
+  const auto word = [&](const Sizes& of, const std::string& matrix) {
+    const Sizes others(of.begin(), of.end() - 2);
+    return broadcast_word(others, batch, {sizes.begin(), sizes.end() - 2}) + matrix;
+  };
+  return Pattern{{word(left, "MK"), word(right, "KN")}, {batch + "MN"}, "", ""};
+}
+
 // What is added is broadcast to the product.
 std::optional<Pattern> add_product(const Graph& graph, const Node& node, const std::string& left,
                                    const std::string& right, const std::string& product) {
@@ -51,8 +66,7 @@ Rules product_rules() {
       // operator        inputs      output  linear             pattern  localize  expand
       {"aten::mm", "mk, kn", "mn", Linear::kOneInput},
       {"aten::bmm", "bmk, bkn", "bmn", Linear::kOneInput},
-      // Of four dimensions alone: see passes/batched_products.h.
-      {"aten::matmul", "bhmk, bhkn", "bhmn", Linear::kOneInput},
+      {"aten::matmul", "", "", Linear::kOneInput, matmul},
       {"aten::mv", "mk, k", "m", Linear::kOneInput},
       {"aten::dot", "k, k", "", Linear::kOneInput},
       {"aten::addmm", "", "", Linear::kNo, addmm, nullptr, split_addmm},

@@ -42,6 +42,7 @@ Examples softmax_examples() {
   const at::Tensor logits = reals({4, 7});
   const at::Tensor probabilities = at::softmax(logits, 1);
   const at::Tensor spread = reals({2, 5, 3}) * 300;
+  const at::Tensor cube = reals({3, 4, 5});
   const auto half = at::kBFloat16;
   return {
       {"aten::_softmax", {logits, 1, false}},
@@ -49,6 +50,10 @@ Examples softmax_examples() {
       {"aten::_softmax", {reals({4, 7}).to(half), 1, false}},
       {"aten::_log_softmax", {logits, 1, false}},
       {"aten::_log_softmax", {spread, 1, false}},
+      {"aten::_softmax_backward_data", {reals({3, 4, 5}), at::softmax(cube, 2), 2, at::kDouble}},
+      {"aten::_softmax_backward_data", {reals({3, 4, 5}), at::softmax(cube, 1), 1, at::kDouble}},
+      {"aten::_log_softmax_backward_data",
+       {reals({3, 4, 5}), at::log_softmax(cube, 2), 2, at::kDouble}},
       {"aten::_softmax_backward_data", {reals({4, 7}), probabilities, 1, at::kDouble}},
       {"aten::_log_softmax_backward_data", {reals({4, 7}), probabilities.log(), 1, at::kDouble}},
       {"aten::_log_softmax_backward_data",

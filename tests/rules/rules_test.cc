@@ -37,32 +37,54 @@ void expect_close(const at::Tensor& whole, const at::Tensor& cut) {
       << "differs by up to " << (whole.to(at::kDouble) - cut.to(at::kDouble)).abs().max();
 }
 
-void check_cuts(const WholeCall& call, int parts) {
-  for (const Cut& cut : cuts_of(call.graph(), call.node(), parts)) {
-    SCOPED_TRACE(concat(print_node(call.graph(), call.node()), " over ", parts, " devices, ",
-                        print_cut(cut)));
-    const auto results = run_cut(call, cut, parts);
-    ASSERT_EQ(results.size(), call.outputs().size());
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (differs_each_time(call.node())) {
-        EXPECT_EQ(results[i].sizes(), call.outputs()[i].sizes());
-      } else {
-        expect_close(call.outputs()[i], results[i]);
-      }
+void check_cut(const WholeCall& call, const Cut& cut, int parts, Places places) {
+  SCOPED_TRACE(concat(print_node(call.graph(), call.node()), " over ", parts, " devices, ",
+                      print_cut(cut), ", places ", static_cast<int>(places)));
+  const auto results = run_cut(call, cut, parts, places);
+  ASSERT_EQ(results.size(), call.outputs().size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (differs_each_time(call.node())) {
+      EXPECT_EQ(results[i].sizes(), call.outputs()[i].sizes());
+    } else {
+      expect_close(call.outputs()[i], results[i]);
+    }
+  }
+}
+
+constexpr Places kAllPlaces[] = {Places::kPieces, Places::kRowGaps, Places::kGaps};
+
+template <typename Check>
+void for_each_example(const Check& check) {
+  for (const Example& example : all_examples()) {
+    SCOPED_TRACE(example.op);
+    try {
+      const WholeCall call(example);
+      for (Places places : kAllPlaces) check(call, places);
+    } catch (const c10::Error& error) {
+      ADD_FAILURE() << error.what_without_backtrace();
     }
   }
 }
 
 TEST(RulesTest, EveryRowHoldsNumerically) {
-  for (const Example& example : all_examples()) {
-    SCOPED_TRACE(example.op);
-    try {
-      const WholeCall call(example);
-      for (int parts : {2, 3}) check_cuts(call, parts);
-    } catch (const c10::Error& error) {
-      ADD_FAILURE() << error.what_without_backtrace();
+  for_each_example([](const WholeCall& call, Places places) {
+    for (int parts : {2, 3}) {
+      for (const Cut& cut : cuts_of(call.graph(), call.node(), parts)) {
+        check_cut(call, cut, parts, places);
+      }
     }
-  }
+  });
+}
+
+// A node with everything whole is emitted as it is, whatever its rule.
+TEST(RulesTest, EveryExampleRunsWhole) {
+  for_each_example([](const WholeCall& call, Places places) {
+    Cut whole;
+    whole.inputs.resize(call.inputs().size());
+    for_each_output(call.node(), [&](ValueId) { whole.outputs.emplace_back(); });
+    // Random numbers that are whole come from one device: whoever cuts the graph sees to it.
+    if (!differs_each_time(call.node())) check_cut(call, whole, 2, places);
+  });
 }
 
 TEST(RulesTest, EveryRowHasAnExampleThatCanBeCut) {
@@ -72,24 +94,6 @@ TEST(RulesTest, EveryRowHasAnExampleThatCanBeCut) {
     if (!cuts_of(call.graph(), call.node(), 2).empty()) tried.insert(example.op);
   }
   for (const OpRule* rule : all_rules()) EXPECT_EQ(tried.count(rule->op), 1U) << rule->op;
-}
-
-// A node with everything whole is emitted as it is, whatever its rule.
-TEST(RulesTest, EveryExampleRunsWhole) {
-  for (const Example& example : all_examples()) {
-    SCOPED_TRACE(example.op);
-    const WholeCall call(example);
-    if (differs_each_time(call.node())) continue;
-    Cut whole;
-    whole.inputs.resize(call.inputs().size());
-    for_each_output(call.node(), [&](ValueId) { whole.outputs.emplace_back(); });
-    try {
-      const auto results = run_cut(call, whole, 2);
-      for (size_t i = 0; i < results.size(); ++i) expect_close(call.outputs()[i], results[i]);
-    } catch (const c10::Error& error) {
-      ADD_FAILURE() << error.what_without_backtrace();
-    }
-  }
 }
 
 }  // namespace

@@ -46,8 +46,21 @@ std::vector<size_t> written_inputs(const Node& node) {
   return written;
 }
 
-// The inputs of each device; a piece is a view of the whole, as a piece of a parameter is.
-std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& cut, int parts) {
+at::Tensor laid_out(const at::Tensor& tensor, Places places) {
+  const int64_t dim = places == Places::kRowGaps ? tensor.dim() - 1 : 1;
+  if (places == Places::kPieces || dim < 0 || dim >= tensor.dim()) return tensor;
+  auto sizes = tensor.sizes().vec();
+  sizes[static_cast<size_t>(dim)] += 2;
+  // What lies in the gaps would be seen.
+  const at::Tensor larger = at::full(sizes, 77, tensor.options());
+  const at::Tensor place = larger.narrow(dim, 1, tensor.size(dim));
+  place.copy_(tensor);
+  return place;
+}
+
+// The inputs of each device.
+std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& cut, int parts,
+                                              Places places) {
   std::vector<std::vector<at::Tensor>> dealt(static_cast<size_t>(parts));
   for (size_t i = 0; i < call.inputs().size(); ++i) {
     const at::Tensor& whole = call.inputs()[i];
@@ -60,6 +73,7 @@ std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& 
         const Piece piece = piece_of(whole.size(layout.dim), parts, part);
         mine = whole.narrow(layout.dim, piece.begin, piece.length);
       }
+      mine = laid_out(mine, places);
       dealt[static_cast<size_t>(part)].push_back(mine);
     }
   }
@@ -255,8 +269,8 @@ void WholeCall::take_results(const std::vector<c10::IValue>& stack) {
   }
 }
 
-std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts) {
-  const auto inputs = deal_out(call, cut, parts);
+std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts, Places places) {
+  const auto inputs = deal_out(call, cut, parts, places);
   std::vector<Device> devices;
   for (int part = 0; part < parts; ++part) {
     devices.push_back(make_device(call, cut, parts, part, inputs[static_cast<size_t>(part)]));

@@ -32,8 +32,17 @@ class WholeCall {
   std::vector<at::Tensor> outputs_;
 };
 
+// How the inputs of a device lie in memory. Kernels that LibTorch itself calls with dense tensors
+// alone may read others wrongly.
+enum class Places : uint8_t {
+  kPieces,   // views of the whole, as pieces of a parameter are
+  kRowGaps,  // in larger tensors, with gaps behind each row
+  kGaps,     // with gaps behind each element of the first dimension but one
+};
+
 // What the devices made, put together as the layouts of the cut say: as WholeCall::outputs().
-std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts);
+std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts,
+                                Places places = Places::kPieces);
 
 std::string print_cut(const Cut& cut);  // "k: S(1) S(0) -> P"
 

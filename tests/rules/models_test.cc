@@ -1,0 +1,73 @@
+// Operators as models really call them: each can be cut in every way that its rule allows.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "capture/test_capture.h"
+#include "ops/rule.h"
+#include "passes/purify.h"
+#include "tests/models/steps.h"
+#include "tests/rules/run_cut.h"
+
+namespace epl::testing {
+namespace {
+
+// How a device holds the value: dense, or, of a whole that is cut in place, with gaps.
+TensorType local_type(const TensorType& whole, Layout layout, int parts, int part, bool in_place) {
+  TensorType type = whole;
+  type.sizes = local_sizes(whole.sizes, layout, parts, part);
+  if (!in_place) {
+    type.strides = contiguous_strides(type.sizes);
+    type.offset = 0;
+  }
+  return type;
+}
+
+void emit_all(const Graph& graph, const Node& node, int parts, bool in_place) {
+  for (const Cut& cut : cuts_of(graph, node, parts)) {
+    SCOPED_TRACE(concat(print_node(graph, node), " over ", parts, " devices, ", print_cut(cut)));
+    for (int part = 0; part < parts; ++part) {
+      Graph local;
+      std::vector<ValueId> inputs;
+      for_each_input(node, [&](ValueId id) {
+        const TensorType type =
+            local_type(graph.value(id).type, cut.inputs[inputs.size()], parts, part, in_place);
+        inputs.push_back(local.add_value(type));
+      });
+      const LocalNode at{graph, node, cut, parts, part, inputs};
+      Emitter to(local);
+      const auto outputs = emit_local(at, to);
+      ASSERT_EQ(outputs.size(), cut.outputs.size());
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        EXPECT_EQ(local.value(outputs[i]).type.sizes, at.output_sizes(i));
+      }
+    }
+  }
+}
+
+TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
+  std::set<std::string> without;
+  for (const models::ModelStep& step : models::all_steps()) {
+    SCOPED_TRACE(step.name);
+    Graph graph = graph_of(*step.net, step.step, step.batch);
+    Purify().run(graph);
+    for (const Node& node : graph.nodes) {
+      if (find_rule(node.op) == nullptr) without.insert(op_name(node));
+      try {
+        for (int parts : {2, 3}) {
+          for (bool in_place : {false, true}) emit_all(graph, node, parts, in_place);
+        }
+      } catch (const c10::Error& error) {
+        ADD_FAILURE() << print_node(graph, node) << "\n" << error.what_without_backtrace();
+      }
+    }
+  }
+  // Sparse tensors, counts of steps, and questions whose answer is one number for all devices.
+  const std::set<std::string> known = {"aten::_sparse_coo_tensor_with_dims_and_tensors",
+                                       "aten::add_.Scalar", "aten::add_.Tensor", "aten::equal",
+                                       "aten::mul_.Scalar"};
+  EXPECT_EQ(without, known);
+}
+
+}  // namespace
+}  // namespace epl::testing
