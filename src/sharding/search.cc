@@ -353,17 +353,21 @@ class Search {
                                                     : *a.first < *b.first;
     });
     views_.clear();
+    bool complete = true;  // of this unit
     for (auto& [key, view] : sorted) {
+      // Once ways were lost, nobody asks whether another one would have been beaten.
+      const bool full = views_.size() == kMostViews;
       bool beaten = false;
-      for (size_t i = 0; i < std::min(kRivals, views_.size()) && !beaten; ++i) {
+      for (size_t i = 0; i < std::min(kRivals, views_.size()) && !beaten && !(full && !complete);
+           ++i) {
         beaten = is_beaten(*view, views_[i]);
       }
       if (beaten) continue;
-      if (views_.size() < kMostViews) {
+      if (!full) {
         views_.push_back(std::move(*view));
         continue;
       }
-      complete_ = false;
+      complete = complete_ = false;
       // The way on from what is whole is always open.
       if (changed_layouts(*view) < changed_layouts(views_.back())) {
         views_.back() = std::move(*view);

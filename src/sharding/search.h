@@ -18,7 +18,7 @@ struct Decision {
   bool complete = true;  // no view had to be dropped for want of room
 };
 
-constexpr size_t kMostViews = 500;
+constexpr size_t kMostViews = 250;
 
 // Impossible where no assignment is legal: seconds >= kImpossible then.
 Decision search_layouts(const ShardingRequest& request, const Units& units);
