@@ -97,11 +97,31 @@ class UnitMaker {
     unit.options.push_back(std::move(option));
   }
 
-  // Operators that talk while they run (softmax over cut classes) move one number a row, twice.
+  // Operators that talk while they run (softmax over cut classes): what they would do is written
+  // down and counted.
   double communication_inside(const Node& node, const Cut& cut) const {
     const auto pattern = pattern_of(graph_, node);
     if (!pattern || pattern->expanded.find(cut.letter) == std::string::npos) return 0;
-    return 2 * Wires().seconds_per_call;
+    Graph sketch;
+    std::vector<ValueId> inputs;
+    for_each_input(node, [&](ValueId id) {
+      TensorType local = type(id);
+      local.sizes = local_sizes(local.sizes, cut.inputs[inputs.size()], request_.parts, 0);
+      local.strides = contiguous_strides(local.sizes);
+      local.offset = 0;
+      inputs.push_back(sketch.add_value(local));
+    });
+    Emitter emitter(sketch);
+    emit_local({graph_, node, cut, request_.parts, 0, std::move(inputs)}, emitter);
+    double seconds = 0;
+    for (const auto& each : sketch.nodes) {
+      if (op_name(each).rfind("epl::", 0) != 0) continue;
+      for_each_output(each, [&](ValueId id) {
+        seconds += reshard_seconds(sketch.value(id).type, Layout::partial(), Layout::whole(),
+                                   request_.parts);
+      });
+    }
+    return seconds;
   }
 
   Layout layout_on_slices(ValueId id) const {
