@@ -1,10 +1,11 @@
+#include "sharding/order.h"
+
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
-
-#include "sharding/order.h"
 
 namespace epl {
 namespace {
@@ -30,32 +31,40 @@ class NarrowOrder {
         if (parameter != parameters.end()) touch(i, parameter->second);
       });
     }
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (ValueId id : touched_[i]) undecided_[id].insert(i);
-    }
     rank_nodes();
   }
 
-  std::vector<size_t> run() {
-    std::set<std::pair<size_t, size_t>> by_rank;  // rank and node, undecided
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) by_rank.emplace(rank_[i], i);
+  struct Result {
     std::vector<size_t> order;
+    double effort = 0;  // of the search, about
+  };
+
+  // A node comes at most so many places before its turn.
+  Result run(size_t ahead) {
+    undecided_.clear();
+    open_.clear();
+    std::set<std::pair<size_t, size_t>> by_rank;  // rank and node, undecided
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      by_rank.emplace(rank_[i], i);
+      for (ValueId id : touched_[i]) undecided_[id].insert(i);
+    }
+    Result result;
     while (!by_rank.empty()) {
       size_t next = by_rank.begin()->second;
-      std::tuple<double, size_t> least{0, 0};
-      bool found = false;
+      std::pair<double, size_t> least{growth(next), rank_[next]};
       for (size_t candidate : candidates()) {
-        const std::tuple<double, size_t> cost{growth(candidate), rank_[candidate]};
-        if (found && least <= cost) continue;
-        found = true;
-        least = cost;
-        next = candidate;
+        if (rank_[candidate] > by_rank.begin()->first + ahead) continue;
+        least = std::min(least, {growth(candidate), rank_[candidate]});
       }
+      next = sorted_[least.second];
       decide(next);
       by_rank.erase({rank_[next], next});
-      order.push_back(next);
+      result.order.push_back(next);
+      double bits = 0;
+      for (ValueId id : open_) bits += weight(id);
+      result.effort += std::exp2(bits);
     }
-    return order;
+    return result;
   }
 
  private:
@@ -81,13 +90,13 @@ class NarrowOrder {
       for_each_output(node, [&](ValueId id) { calls_of_values[id] = call; });
       calls.push_back(call);
     }
-    std::vector<size_t> sorted(graph_.nodes.size());
-    std::iota(sorted.begin(), sorted.end(), size_t{0});
-    std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) {
+    sorted_.resize(graph_.nodes.size());
+    std::iota(sorted_.begin(), sorted_.end(), size_t{0});
+    std::stable_sort(sorted_.begin(), sorted_.end(), [&](size_t a, size_t b) {
       return std::tie(calls[a], graph_.nodes[a].phase) < std::tie(calls[b], graph_.nodes[b].phase);
     });
-    rank_.resize(sorted.size());
-    for (size_t i = 0; i < sorted.size(); ++i) rank_[sorted[i]] = i;
+    rank_.resize(sorted_.size());
+    for (size_t i = 0; i < sorted_.size(); ++i) rank_[sorted_[i]] = i;
   }
 
   // Undecided nodes that touch what a decided one touches.
@@ -100,9 +109,11 @@ class NarrowOrder {
     return nodes;
   }
 
-  // In how many ways it may lie, about: a power of this.
+  // In how many ways it may lie, about: two to this power.
   double weight(ValueId id) const {
-    return 0.5 + static_cast<double>(graph_.value(id).type.sizes.size());
+    const auto& sizes = graph_.value(id).type.sizes;
+    const auto wide = std::count_if(sizes.begin(), sizes.end(), [](int64_t n) { return n > 1; });
+    return 0.5 + static_cast<double>(wide);
   }
 
   // By how much there is more to tell apart after the node.
@@ -133,12 +144,21 @@ class NarrowOrder {
   std::set<ValueId> whole_;                        // leaves that are never cut
   std::vector<std::set<ValueId>> touched_;         // by node: values, parameters by their storage
   std::map<ValueId, std::set<size_t>> undecided_;  // by value: nodes that touch it
+  std::vector<size_t> sorted_;                     // nodes by rank
   std::vector<size_t> rank_;                       // by node
   std::set<ValueId> open_;                         // touched by decided and undecided nodes
 };
 
 }  // namespace
 
-std::vector<size_t> order_by_open_values(const Graph& graph) { return NarrowOrder(graph).run(); }
+std::vector<size_t> order_by_open_values(const Graph& graph) {
+  Order order(graph);
+  Order::Result best = order.run(0);
+  for (size_t ahead : {6, 12, 24, 48, 1 << 20}) {
+    Order::Result other = order.run(ahead);
+    if (other.effort < best.effort) best = std::move(other);
+  }
+  return std::move(best.order);
+}
 
 }  // namespace epl

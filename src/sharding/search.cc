@@ -51,6 +51,7 @@ struct Open {
 struct View {
   std::vector<Open> open;  // as Search::open_
   double seconds = 0;
+  double to_come = 0;  // that makers will have to pay at least
   // The way here: the view before, the option of the unit, and how the leaves lie that it was the
   // first to read.
   uint32_t before = 0;
@@ -156,6 +157,19 @@ class Search {
     double most = 0;
     for (Layout made : facts(id).made) most = std::max(most, bring(id, code_of(made), wanted));
     return most;
+  }
+
+  // What its maker will have to pay at least.
+  double to_come(ValueId id, const Open& open) {
+    if (open.made != kToBeMade || open.brought == 0) return 0;
+    const auto [known, fresh] = to_come_.try_emplace({id, open.brought}, kImpossible);
+    if (!fresh) return known->second;
+    for (Layout made : facts(id).made) {
+      double seconds = 0;
+      for_each_code(open.brought, [&](Code code) { seconds += bring(id, code_of(made), code); });
+      known->second = std::min(known->second, seconds);
+    }
+    return known->second;
   }
 
   // What it costs at most to serve all its readers.
@@ -286,10 +300,15 @@ class Search {
     return seconds > entry->second + scene_->slack;
   }
 
+  // Three characters of a key for each value.
+  static void put(const Open& open, size_t at, std::string& key) {
+    key[3 * at] = static_cast<char>(open.made);
+    key[3 * at + 1] = static_cast<char>(open.brought & 255);
+    key[3 * at + 2] = static_cast<char>(open.brought >> 8);
+  }
   static void append(const Open& open, std::string& key) {
-    key.push_back(static_cast<char>(open.made));
-    key.push_back(static_cast<char>(open.brought & 255));
-    key.push_back(static_cast<char>(open.brought >> 8));
+    key.resize(key.size() + 3);
+    put(open, key.size() / 3 - 1, key);
   }
 
   void note(double seconds) {
@@ -303,7 +322,10 @@ class Search {
     view.option = option_;
     view.decided = decided_;
     if (!fresh) return;
-    for (size_t place : scene_->next) view.open.push_back(now_[place]);
+    for (size_t place : scene_->next) {
+      view.open.push_back(now_[place]);
+      view.to_come += to_come(scene_->all[place], now_[place]);
+    }
   }
 
   // What it costs at most to do with the value as `cheap` has it whatever can be done with it as
@@ -338,6 +360,39 @@ class Search {
     return seconds <= dear.seconds;
   }
 
+  // Whether another one that differs in a single value beats it. Of two that cost the same the one
+  // with the lesser key stays.
+  bool is_beaten_by_neighbour(const std::string& key, const View& view,
+                              const std::vector<std::vector<Open>>& states) {
+    std::string other = key;
+    for (size_t i = 0; i < open_.size(); ++i) {
+      for (const Open& state : states[i]) {
+        if (state == view.open[i]) continue;
+        put(state, i, other);
+        const auto found = found_.find(other);
+        if (found == found_.end() || found->second.seconds > view.seconds) continue;
+        const double seconds = found->second.seconds + extra(open_[i], state, view.open[i]);
+        const bool beaten = seconds < view.seconds || (seconds == view.seconds && other < key);
+        if (beaten) return true;
+      }
+      put(view.open[i], i, other);
+    }
+    return false;
+  }
+
+  // By open value: all ways in which it lies in some view.
+  std::vector<std::vector<Open>> all_states() const {
+    std::vector<std::vector<Open>> states(open_.size());
+    for (const auto& [key, view] : found_) {
+      for (size_t i = 0; i < open_.size(); ++i) {
+        const bool known =
+            std::find(states[i].begin(), states[i].end(), view.open[i]) != states[i].end();
+        if (!known) states[i].push_back(view.open[i]);
+      }
+    }
+    return states;
+  }
+
   static size_t changed_layouts(const View& view) {
     return static_cast<size_t>(
         std::count_if(view.open.begin(), view.open.end(), [](const Open& open) {
@@ -348,10 +403,18 @@ class Search {
   void keep_best(Step& step) {
     std::vector<std::pair<const std::string*, View*>> sorted;
     for (auto& [key, view] : found_) sorted.emplace_back(&key, &view);
-    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-      return a.second->seconds != b.second->seconds ? a.second->seconds < b.second->seconds
-                                                    : *a.first < *b.first;
+    const auto rank = [](const View& view) { return view.seconds + view.to_come; };
+    std::sort(sorted.begin(), sorted.end(), [&](const auto& a, const auto& b) {
+      return rank(*a.second) != rank(*b.second) ? rank(*a.second) < rank(*b.second)
+                                                : *a.first < *b.first;
     });
+    const auto states = all_states();
+    // Before any of them moves away.
+    sorted.erase(std::remove_if(sorted.begin(), sorted.end(),
+                                [&](const auto& each) {
+                                  return is_beaten_by_neighbour(*each.first, *each.second, states);
+                                }),
+                 sorted.end());
     views_.clear();
     bool complete = true;  // of this unit
     for (auto& [key, view] : sorted) {
@@ -414,6 +477,7 @@ class Search {
   std::vector<size_t> reads_;               // by value: that have still to be decided
   std::vector<Codes> wanted_;               // by value: layouts that readers may want
   std::vector<std::vector<double>> costs_;  // by value: of each change of its layout
+  std::map<std::pair<ValueId, Codes>, double> to_come_;
   std::vector<View> views_;
   std::vector<Step> steps_;
   bool complete_ = true;
