@@ -1,11 +1,11 @@
-#include "sharding/order.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
+
+#include "sharding/order.h"
 
 namespace epl {
 namespace {
@@ -152,10 +152,10 @@ class NarrowOrder {
 }  // namespace
 
 std::vector<size_t> order_by_open_values(const Graph& graph) {
-  Order order(graph);
-  Order::Result best = order.run(0);
+  NarrowOrder order(graph);
+  NarrowOrder::Result best = order.run(0);
   for (size_t ahead : {6, 12, 24, 48, 1 << 20}) {
-    Order::Result other = order.run(ahead);
+    NarrowOrder::Result other = order.run(ahead);
     if (other.effort < best.effort) best = std::move(other);
   }
   return std::move(best.order);

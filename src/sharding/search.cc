@@ -400,6 +400,15 @@ class Search {
         }));
   }
 
+  // The one with the fewest changes of layout comes before the end.
+  static void keep_way_of_whole(std::vector<std::pair<const std::string*, View*>>& sorted) {
+    const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(3 * kMostViews);
+    const auto least = std::min_element(end, sorted.end(), [](const auto& a, const auto& b) {
+      return changed_layouts(*a.second) < changed_layouts(*b.second);
+    });
+    std::swap(*least, *std::prev(end));
+  }
+
   void keep_best(Step& step) {
     std::vector<std::pair<const std::string*, View*>> sorted;
     for (auto& [key, view] : found_) sorted.emplace_back(&key, &view);
@@ -408,6 +417,12 @@ class Search {
       return rank(*a.second) != rank(*b.second) ? rank(*a.second) < rank(*b.second)
                                                 : *a.first < *b.first;
     });
+    // So many that most are lost anyway: only the cheapest of them are looked at.
+    if (sorted.size() > 3 * kMostViews) {
+      complete_ = false;
+      keep_way_of_whole(sorted);
+      sorted.resize(3 * kMostViews);
+    }
     const auto states = all_states();
     // Before any of them moves away.
     sorted.erase(std::remove_if(sorted.begin(), sorted.end(),
