@@ -25,6 +25,12 @@ void check_made_cut(const Graph& graph, const std::vector<bool>& made_cut, int p
               concat("`", graph.leaves[i].name, "` was made to be cut over ", scope->device_count,
                      " devices, but a model replica has ", parts),
               scope->asked_by(), concat("epl::split(", parts, ") around it"));
+    const TensorType& type = graph.value(graph.leaves[i].value).type;
+    EPL_CHECK(!type.sizes.empty() && type.sizes[0] >= parts,
+              concat("cannot cut dim 0 of `", graph.leaves[i].name, "` ", print_type(type),
+                     " over ", parts, " devices"),
+              scope->asked_by(),
+              concat("at least ", parts, " rows, or make it outside of the scope"));
   }
 }
 

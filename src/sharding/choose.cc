@@ -137,20 +137,6 @@ std::string describe_demand(const ShardingRequest& request, const Unit& unit) {
               "losses and metrics under one strategy, and rows in dim 0 of what goes between them");
 }
 
-void check_made_cut(const ShardingRequest& request) {
-  for (size_t i = 0; i < request.made_cut.size(); ++i) {
-    if (!request.made_cut[i]) continue;
-    const Leaf& leaf = request.graph.leaves[i];
-    const TensorType& type = request.graph.value(leaf.value).type;
-    const int64_t size = type.sizes.empty() ? 0 : type.sizes[0];
-    EPL_CHECK(size >= request.parts,
-              concat("cannot cut dim 0 of `", leaf.name, "` ", print_type(type), " over ",
-                     request.parts, " devices"),
-              request.asked_by,
-              concat("at least ", request.parts, " rows, or make it outside of the scope"));
-  }
-}
-
 }  // namespace
 
 std::set<ValueId> values_going_out(const ShardingRequest& request) {
@@ -171,7 +157,6 @@ std::set<ValueId> values_going_out(const ShardingRequest& request) {
 }
 
 Sharding choose_layouts(const ShardingRequest& request) {
-  check_made_cut(request);
   Units units = make_units(request, order_by_open_values(request.graph));
   Decision decision = search_layouts(request, units);
   if (!decision.complete || decision.seconds >= kImpossible) {
