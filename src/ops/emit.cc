@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "ops/facts.h"
 
 namespace epl {
 namespace {
@@ -127,6 +128,11 @@ bool shows_an_input(const Graph& graph, const Node& node) {
   return shows;
 }
 
+bool of_sizes(const std::vector<Value>& values, const std::vector<std::vector<int64_t>>& sizes) {
+  return std::equal(values.begin(), values.end(), sizes.begin(), sizes.end(),
+                    [](const Value& value, const auto& of) { return value.type.sizes == of; });
+}
+
 }  // namespace
 
 c10::OperatorHandle find_op(const std::string& name) {
@@ -205,43 +211,66 @@ ValueId Emitter::dense(ValueId id) {
   return call("aten::clone", {value_argument(id), constant_argument(contiguous)});
 }
 
-// What a node makes that shows the memory of what it reads.
+// What a node makes that shows the memory of what it reads. Nothing where LibTorch cannot tell: the
+// result is a tensor of its own then, and whoever runs the node copies it there.
 std::vector<Value> Emitter::views_of(Node& node) {
-  std::vector<at::Tensor> made;
-  std::optional<Shapes> shapes(graph_);
-  try {
-    made = run_on_shapes(node, *shapes);
-  } catch (const c10::Error&) {
-    ValueId& shown = node.arguments[0].values.at(0);
-    EPL_ASSERT(!graph_.value(shown).type.dense(), op_name(node) + " shows what lies dense");
-    shown = dense(shown);
-    shapes.emplace(graph_);
-    made = run_on_shapes(node, *shapes);
+  for (bool copied : {false, true}) {
+    Shapes shapes(graph_);
+    try {
+      std::vector<Value> views;
+      for (const auto& tensor : run_on_shapes(node, shapes)) {
+        views.push_back({type_of(tensor), shapes.root_of(tensor)});
+      }
+      return views;
+    } catch (const c10::Error&) {
+      ValueId& shown = node.arguments[0].values.at(0);
+      if (copied || graph_.value(shown).type.dense()) break;
+      shown = dense(shown);
+    }
   }
-  std::vector<Value> views;
-  for (const auto& tensor : made) views.push_back({type_of(tensor), shapes->root_of(tensor)});
-  return views;
+  return {};
+}
+
+// What a node writes in place lies where the argument lies.
+std::vector<Value> Emitter::written_by(const Node& node, const Graph& like_graph,
+                                       const Node& like) const {
+  std::vector<ValueId> local;
+  for_each_input(node, [&](ValueId id) { local.push_back(id); });
+  std::vector<Value> made;
+  for_each_output(like, [&](ValueId output) {
+    const Value& whole = like_graph.value(output);
+    size_t at = 0;
+    bool found = false;
+    for_each_input(like, [&](ValueId input) {
+      const Value& read = like_graph.value(input);
+      if (!found && read.storage == whole.storage && read.type.same_place(whole.type)) {
+        made.push_back(graph_.value(local[at]));
+        found = true;
+      }
+      ++at;
+    });
+  });
+  return made;
 }
 
 std::vector<ValueId> Emitter::add(Node node, const std::vector<std::vector<int64_t>>& sizes,
                                   const Graph& like_graph, const Node& like) {
   std::vector<Value> made;
   if (shows_an_input(like_graph, like)) {
-    made = views_of(node);
-  } else {
+    const bool writes = !written_arguments(like).empty();
+    made = writes ? written_by(node, like_graph, like) : views_of(node);
+  }
+  if (made.empty()) {
     for_each_output(like, [&](ValueId id) {
       made.push_back({like_whole(like_graph.value(id).type, sizes.at(made.size())), kNoValue});
     });
   }
-  EPL_ASSERT(made.size() == sizes.size(),
-             concat(op_name(node), " makes ", made.size(), " tensors"));
+  EPL_ASSERT(of_sizes(made, sizes), concat(op_name(node), " makes what was expected of it, not ",
+                                           made.empty() ? "nothing" : print_type(made[0].type)));
   std::vector<ValueId> outputs;
   node.results = like.results;
   for_each_output(node, [&](ValueId& id) {
     const Value& value = made[outputs.size()];
-    EPL_ASSERT(value.type.sizes == sizes[outputs.size()],
-               concat(op_name(node), " gives ", print_type(value.type), " instead of [",
-                      join(sizes[outputs.size()], ","), "]"));
     id = graph_.add_value(value.type, value.storage);
     outputs.push_back(id);
   });

@@ -47,6 +47,7 @@ class Emitter {
   Node node_of(const std::string& op, std::vector<Argument> arguments) const;
   ValueId append(Node node, const Value& made);
   std::vector<Value> views_of(Node& node);
+  std::vector<Value> written_by(const Node& node, const Graph& like_graph, const Node& like) const;
 
   Graph& graph_;
   Phase phase_ = Phase::kForward;

@@ -250,6 +250,22 @@ TEST(Emitter, CopiesWhatNoViewCanShow) {
   EXPECT_EQ(print_node(local, local.nodes[1]), "%2: f32[6] @%1 = aten::view(%1, [6]) {forward}");
 }
 
+// LibTorch cannot run it without contents.
+TEST(Emitter, KnowsWhatIsWrittenInPlaceByItsArgument) {
+  const Graph graph = graph_of({"f32[6,4]", "i64[3]"},
+                               "%2: f32[6,4] @%0 = aten::embedding_renorm_(%0, %1, 1.0, 2.0)");
+  Graph local;
+  const ValueId table = local.add_value(graph.value(0).type);
+  const ValueId indices = local.add_value(graph.value(1).type);
+  Cut whole;
+  whole.inputs.resize(2);
+  whole.outputs.resize(1);
+  Emitter to(local);
+  emit_local({graph, graph.nodes[0], whole, 2, 1, {table, indices}}, to);
+  EXPECT_EQ(print_node(local, local.nodes[0]),
+            "%2: f32[6,4] @%0 = aten::embedding_renorm_(%0, %1, 1.0, 2.0) {forward}");
+}
+
 TEST(Emitter, GivesNewNodesThePlaceOfTheOneTheyStandFor) {
   Graph graph = graph_of({"f32[2,3]"}, "%1: f32[2,3] = aten::relu(%0)");
   graph.nodes[0].phase = Phase::kBackward;
