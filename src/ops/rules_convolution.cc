@@ -20,7 +20,6 @@ struct ConvolutionWords {
 
 std::optional<ConvolutionWords> convolution_words(const Sizes& input, bool transposed,
                                                   int64_t groups) {
-  if (input.size() < 3) return std::nullopt;  // no samples: 1-d and so on have them always
   const std::string places(input.size() - 2, '1');
   if (groups == 1) {
     return ConvolutionWords{"nc" + places, (transposed ? "co" : "oc") + places, "no" + places, "o"};

@@ -45,6 +45,7 @@ Examples index_examples() {
   const at::Tensor none;
   return {
       {"aten::index.Tensor", {reals({7, 4}), indices({wholes(7, {5})})}},
+      {"aten::index.Tensor", {reals({7, 4}), indices({wholes(14, {9}) - 7})}},
       {"aten::index.Tensor", {reals({3, 7, 4}), indices({none, wholes(7, {5, 2})})}},
       {"aten::index.Tensor", {reals({6, 7, 4}), indices({wholes(6, {5}), wholes(7, {5})})}},
       {"aten::index.Tensor", {reals({6, 7, 4}), indices({wholes(6, {5, 1}), wholes(7, {3})})}},
@@ -52,6 +53,7 @@ Examples index_examples() {
       {"aten::index_put",
        {reals({7, 4}), indices({places(1, 5, 7).view({5})}), reals({5, 4}), false}},
       {"aten::index_put", {reals({7, 4}), indices({wholes(7, {9})}), reals({9, 4}), true}},
+      {"aten::index_put", {reals({7, 4}), indices({wholes(14, {9}) - 7}), reals({9, 4}), true}},
       {"aten::index_put", {reals({3, 7}), indices({none, wholes(7, {9})}), reals({3, 1}), true}},
       {"aten::_index_put_impl",
        {reals({6, 7, 4}), indices({wholes(6, {5}), wholes(7, {5})}), reals({5, 4}), true, true}},
