@@ -1,12 +1,14 @@
 // What does it cost, and what does it save, to cut operators and parameters over devices?
 //
 //   bench_split [--cases classifier,gpt_block,moe] [--devices 2,4] [--rounds 7] [--steps 0]
-//               [--size full|tiny]
+//               [--rows 64] [--size full|tiny]
 //
 // All devices are those of one process, one thread each; SGD with momentum. Each case has two
 // sides:
 //
-//   classifier   100,000 classes, 64 rows a step
+//   classifier   100,000 classes, --rows rows a step on all devices together. Both sides do the
+//                same products, whose share grows with the rows; what differs is how often the
+//                weights are read and how many gradients are written and summed.
 //     split          features under replicate(k), classes and loss under split(k), colocated
 //     data_parallel  the same network, whole on each device
 //   gpt_block    one block of a GPT
@@ -54,6 +56,7 @@ struct Arguments {
   std::vector<std::string> cases = kCases;
   std::vector<int> devices = {2};
   bool tiny = false;
+  int64_t rows = 0;  // of the classifier; 0: as the sizes say
   int rounds = 7;
   int steps = 0;      // in a turn; 0: as the case says
   std::string serve;  // this process is one of a side
@@ -87,6 +90,7 @@ std::vector<Start> starts_of(const SplitCase& asked, const std::string& side, in
                      "--cases",   asked.name,
                      "--devices", std::to_string(asked.devices),
                      "--steps",   std::to_string(steps),
+                     "--rows",    std::to_string(asked.rows),
                      "--size",    asked.tiny ? "tiny" : "full"};
   start.environment = {{"EPL_DEVICES", std::to_string(asked.devices)},
                        {"OMP_NUM_THREADS", "1"},
@@ -204,7 +208,7 @@ void print_json(const std::vector<Result>& results) {
 [[noreturn]] void explain() {
   throw std::runtime_error(
       "usage: bench_split [--cases classifier,gpt_block,moe] [--devices 2,4] [--rounds N] "
-      "[--steps N] [--size full|tiny]");
+      "[--steps N] [--rows N] [--size full|tiny]");
 }
 
 void take(const std::string& key, const std::string& value, Arguments& arguments) {
@@ -218,6 +222,8 @@ void take(const std::string& key, const std::string& value, Arguments& arguments
     arguments.rounds = std::max(1, std::stoi(value));
   } else if (key == "--steps") {
     arguments.steps = std::max(0, std::stoi(value));
+  } else if (key == "--rows") {
+    arguments.rows = std::max(0, std::stoi(value));
   } else if (key == "--size") {
     check_known({value}, {"full", "tiny"});
     arguments.tiny = value == "tiny";
@@ -239,7 +245,8 @@ Arguments parse(int argc, char** argv) {
 
 int run_process(const Arguments& arguments) {
   use_one_thread();
-  const SplitCase asked = {arguments.cases.at(0), arguments.devices.at(0), arguments.tiny};
+  const SplitCase asked = {arguments.cases.at(0), arguments.devices.at(0), arguments.tiny,
+                           arguments.rows};
   epl::init(epl::Config{{"cluster.colocate_split_and_replicate", true}});
   if (!arguments.check.empty()) {
     check_process(asked, arguments.check);
@@ -254,7 +261,7 @@ int run_all(const Arguments& arguments) {
   std::vector<Result> results;
   for (const auto& name : arguments.cases) {
     for (int devices : arguments.devices) {
-      results.push_back(run({name, devices, arguments.tiny}, arguments));
+      results.push_back(run({name, devices, arguments.tiny, arguments.rows}, arguments));
     }
   }
   print_table(results);
