@@ -456,7 +456,7 @@ class Search {
 
   Decision impossible() const {
     Decision decision;
-    decision.options.assign(steps_.size(), 0);  // so far it went
+    decision.options.assign(steps_.size() - 1, 0);  // so far it went
     decision.seconds = kImpossible;
     return decision;
   }

@@ -60,12 +60,14 @@ class UnitMaker {
     for_each_output(node, [&](ValueId id) { unit.outputs.push_back(id); });
     const double seconds = estimated_seconds(graph_, node);
     if (sliced(index)) add_slice_option(node, seconds, unit);
-    if (!sliced(index)) {
+    const bool for_slices = std::any_of(unit.inputs.begin(), unit.inputs.end(),
+                                        [&](ValueId id) { return of_slices_.count(id) != 0; });
+    if (!sliced(index) && !for_slices) {
       add_option(
           {0, std::vector<Layout>(unit.inputs.size()), std::vector<Layout>(unit.outputs.size())},
           seconds, unit);
     }
-    if (!sliced(index) || follows_[index]) {
+    if ((!sliced(index) || follows_[index]) && !for_slices) {
       for (Cut& cut : cuts_of(graph_, node, request_.parts)) {
         const bool divides = cut.letter != 0;
         const double helped = divides ? communication_inside(node, cut) : 0;
@@ -139,7 +141,10 @@ class UnitMaker {
       if (layout.is_whole() && from_rows) {
         layout = Layout::partial();
         of_rows_.insert(id);
-        if (node.phase == Phase::kForward) values_[static_cast<size_t>(id)].stays = true;
+        if (node.phase == Phase::kForward) {
+          values_[static_cast<size_t>(id)].stays = true;
+          of_slices_.insert(id);
+        }
       }
       // Rows that are mixed with another dimension cannot be put end to end.
       const bool in_order =
@@ -306,6 +311,9 @@ class UnitMaker {
   std::vector<ValueFacts> values_;
   std::vector<Unit> nodes_;    // empty ones for nodes outside
   std::set<ValueId> of_rows_;  // sums over the rows of a slice
+  // Those of them that are made forward. Who knows what they are: a mean of means, a sum of sums.
+  // Only what runs on slices may read them.
+  std::set<ValueId> of_slices_;
   std::map<ValueId, Layout> on_slices_;
   std::set<ValueId> read_outside_;
   const std::set<ValueId> going_out_;
