@@ -178,8 +178,9 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   if (has_slices(whole.graph)) {
     const Batch unit = slice_of(batch, here, placement);
     Capture slice = record(unit);
-    whole = record(repeat_rows(unit, parts));
-    result.sizes = compare_sizes(slice, whole, parts, placement.asked_by);
+    // Of the same rows, so that the two can be compared; what runs was recorded with all of them.
+    result.sizes =
+        compare_sizes(slice, record(repeat_rows(unit, parts)), parts, placement.asked_by);
     result.recording.slice = std::move(slice.graph);
   }
   result.comparable = here == parts && !result.recording.slice;

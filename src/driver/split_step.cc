@@ -15,6 +15,9 @@
 namespace epl {
 namespace {
 
+// Of sums that devices make in another order than the recorded run.
+constexpr double kRounding = 1e-4;
+
 // Parameters are cut over the devices of the step, however many their scope asked for: it has to be
 // those.
 void check_made_cut(const Graph& graph, const std::vector<bool>& made_cut, int parts) {
@@ -163,6 +166,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   compiled.metrics_of_slices = sharding.metrics_of_slices;
   LowerOptions lowering = lower_options(config, options);
   compiled.plan = lower_parts(parts, lowering);
+  for (auto& program : compiled.plan.programs) program.guard_tolerance = kRounding;
   compiled.plan.remarks = sharding.remarks;
   return compiled;
 }

@@ -164,6 +164,9 @@ struct Program {
   std::vector<PlanGradient> gradients;  // accumulated over the micro batches when kUpdate runs
   std::vector<int> written_leaves;      // state that the segments change
   bool has_guards = false;  // a run may end in GuardFailed: a value or shape is not as recorded
+  // How far a number that C++ read may be from the recorded one. Where operators are cut over
+  // devices sums have another order than in the recorded run.
+  double guard_tolerance = 0;
   int64_t arena_bytes = 0;
   int devices = 1;  // of one replica: each takes one part of its micro batch
   int stage = 0;    // in the schedule; where operators are cut over devices several have the same
