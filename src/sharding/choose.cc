@@ -175,7 +175,8 @@ Sharding choose_layouts(const ShardingRequest& request) {
   describe_nothing_cut(request, sharding);
   if (!decision.complete) {
     sharding.remarks.push_back(
-        concat("more than ", kMostViews, " ways were open at once: a cheaper one may exist"));
+        concat("the search followed the cheapest ", kMostViews,
+               " ways at a time: this one is right, a cheaper one may exist"));
   }
   return sharding;
 }
