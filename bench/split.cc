@@ -1,7 +1,7 @@
 // What does it cost, and what does it save, to cut operators and parameters over devices?
 //
 //   bench_split [--cases classifier,gpt_block,moe] [--devices 2,4] [--rounds 7] [--steps 0]
-//               [--rows 64] [--size full|tiny]
+//               [--rows 32] [--size full|tiny]
 //
 // All devices are those of one process, one thread each; SGD with momentum. Each case has two
 // sides:

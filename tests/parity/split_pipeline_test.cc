@@ -83,6 +83,16 @@ TEST_P(SplitStages, TrainByEverySchedule) {
 
 TEST_P(SplitStages, TrainInReplicas) { EXPECT_TRUE(trains(2, 2, "PreferBackward")); }
 
+// A stage a worker, a device a worker, and parts of one stage on two workers.
+TEST(SplitStagesOnWorkers, Train) {
+  const std::vector<Strategy> strategies = {replicate(1, "a"), split(2, "b")};
+  for (const std::vector<int>& workers : {std::vector<int>{1, 2}, {1, 1, 1}, {2, 1}}) {
+    const Variant variant =
+        Variant().steps(3).stages({1, 2}).workers(workers).micro_batches(4).without_states();
+    EXPECT_TRUE(parity(staged(strategies), wide_rows(32), kRounding, variant));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, SplitStages, testing::ValuesIn(kLayouts),
                          [](const auto& layout) { return layout.param.name; });
 
