@@ -1,4 +1,3 @@
-#include <epl/error.h>
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -105,24 +104,6 @@ TEST(ChooseLayouts, SaysThatNothingIsCut) {
   EXPECT_EQ(join(choose_layouts(request).remarks, "\n"),
             "`w` f32[2] is whole on every device: no dimension has 3 elements to be cut\n"
             "nothing can be cut over 3 devices: every device does all of it (epl::split(3))");
-}
-
-TEST(ChooseLayouts, RefusesExpertsThatCannotBeCut) {
-  TestGraph test;
-  const ValueId weight = test.parameter("experts", {3, 8});
-  test.graph.loss = test.node("aten::sum", {weight}, 0);
-  ShardingRequest request{test.graph, 4};
-  request.made_cut = {true};
-  request.asked_by = "epl::split(4)";
-  try {
-    choose_layouts(request);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "epl: cannot cut dim 0 of `experts` f32[3,8] over 4 devices\n"
-              "  asked by: epl::split(4)\n"
-              "  try:      at least 4 rows, or make it outside of the scope");
-  }
 }
 
 // --- experts ------------------------------------------------------------------------------------

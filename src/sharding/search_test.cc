@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ir/text.h"
+#include "sharding/order.h"
 #include "sharding/test_graphs.h"
 
 namespace epl {
@@ -129,7 +130,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
     const Graph graph = random_graph(seed);
     for (int parts : {2, 3}) {
       const ShardingRequest request{graph, parts};
-      const Units units = make_units(request);
+      const Units units = make_units(request, order_by_open_values(request.graph));
       const Decision decision = search_layouts(request, units);
       BruteForce brute_force(request, units);
       const double least = brute_force.least();
@@ -145,7 +146,7 @@ TEST(Search, SaysThatNothingIsPossible) {
   const ValueId weight = test.parameter("w", {4, 4});
   test.graph.loss = test.node("aten::sum", {weight}, 0);
   const ShardingRequest request{test.graph, 2};
-  Units units = make_units(request);
+  Units units = make_units(request, order_by_open_values(request.graph));
   for (auto& unit : units.units) {
     for (auto& option : unit.options) {
       if (unit.kind == Unit::Kind::kNode) option.inputs = {Layout::partial()};
@@ -157,7 +158,8 @@ TEST(Search, SaysThatNothingIsPossible) {
 TEST(Search, IsCompleteHoweverDeepTheNetwork) {
   const Graph graph = linear_layers(64, std::vector<int64_t>(21, 256));
   const ShardingRequest request{graph, 2};
-  const Decision decision = search_layouts(request, make_units(request));
+  const Decision decision =
+      search_layouts(request, make_units(request, order_by_open_values(request.graph)));
   EXPECT_TRUE(decision.complete);
   int cut_in_rows = 0, cut_in_columns = 0;
   for (const auto& leaf : graph.leaves) {
