@@ -66,7 +66,9 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
   }
   gradients_ = std::make_unique<StepGradients>(compiled_, std::move(devices));
   if (!placement().has_roles()) return;
-  check_collectives();
+  for (int group = 0; group < placement().groups(); ++group) {
+    if (placement().parts(group) > 1) ways.make_group(placement().stages_of(group));
+  }
   for (const auto& gradients : plan().tied) {
     std::vector<int> stages;
     for (const auto& each : gradients) stages.push_back(each.program);
@@ -181,22 +183,6 @@ Executor::GivenRows ReadyStep::given_rows(int device) const {
     }
   }
   return {};
-}
-
-// Parts that work together call the same collectives in the same order.
-void ReadyStep::check_collectives() const {
-  std::map<int, std::vector<std::string>> by_group;
-  for (size_t i = 0; i < plan().programs.size(); ++i) {
-    std::vector<std::string> calls;
-    for (const auto& segment : plan().programs[i].segments) {
-      for (const auto& call : segment.calls) {
-        const std::string& name = call.op.operator_name().name;
-        if (name.compare(0, 5, "epl::") == 0) calls.push_back(name);
-      }
-    }
-    const auto known = by_group.emplace(placement().group(static_cast<int>(i)), calls);
-    EPL_ASSERT(known.first->second == calls, "parts call the same collectives in the same order");
-  }
 }
 
 bool ReadyStep::out_of_date() const {

@@ -101,7 +101,6 @@ class ReadyStep {
   Executor::GivenRows given_rows(int device) const;
   void find_outputs();
   void check_state() const;
-  void check_collectives() const;
   void run_instruction(int device, const Instruction& instruction,
                        const std::vector<Batch>* micro_batches, DeviceRun& result);
   void run_calls(int device, const Instruction& instruction, DeviceRun& result);

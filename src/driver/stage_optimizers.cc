@@ -102,7 +102,7 @@ std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& any) {
 
 // Workers that have a piece of a parameter have that of its state.
 void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model) {
-  gather_pieces(job, step, [&](const at::Tensor& parameter) {
+  gather_pieces(job, step, Among::kHolders, [&](const at::Tensor& parameter) {
     std::vector<at::Tensor> tensors;
     for (size_t i : model.optimizers_of(parameter)) {
       auto& states = model.optimizers()[i].get().state();

@@ -1,8 +1,10 @@
 #include "driver/stage_parameters.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 
 namespace epl {
 namespace {
@@ -14,6 +16,41 @@ std::set<int> workers_with(const ReadyStep& step, const std::vector<int>& stages
     for (int worker : step.placement().workers_of(stage, cluster)) workers.insert(worker);
   }
   return workers;
+}
+
+std::set<int> all_workers(const Cluster& cluster) {
+  std::set<int> workers;
+  for (int worker = 0; worker < cluster.worker_num; ++worker) workers.insert(worker);
+  return workers;
+}
+
+// What goes from one worker to others, joined by who takes part, by its root and its type. All of
+// them walk through it in the same order.
+struct Travel {
+  Communicator* group = nullptr;
+  int root = 0;                                            // its rank in the group
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  // the user's and what travels for it
+};
+using Travels = std::map<std::tuple<std::set<int>, int, at::ScalarType>, Travel>;
+
+void add_travel(const at::Tensor& own, const std::set<int>& members, int from, Communicator* group,
+                Travels& travels) {
+  if (own.numel() == 0) return;
+  Travel& travel = travels[{members, from, own.scalar_type()}];
+  travel.group = group;
+  travel.root = static_cast<int>(std::distance(members.begin(), members.find(from)));
+  travel.tensors.emplace_back(own, own.contiguous());
+}
+
+void broadcast(const Travels& travels) {
+  for (const auto& [key, travel] : travels) {
+    std::vector<at::Tensor> travelling;
+    for (const auto& pair : travel.tensors) travelling.push_back(pair.second);
+    travel.group->broadcast(travelling, travel.root);
+    for (const auto& [own, copy] : travel.tensors) {
+      if (copy.data_ptr() != own.data_ptr()) at::Tensor(own).copy_(copy);
+    }
+  }
 }
 
 }  // namespace
@@ -30,63 +67,51 @@ void reduce_tied(ReadyStep& step) {
   });
 }
 
-void gather_pieces(Job& job, const ReadyStep& step, const PiecesOf& pieces_of) {
+void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf& pieces_of) {
   const c10::AutoGradMode no_grad(false);
-  using Pair = std::pair<at::Tensor, at::Tensor>;  // a part of the user's tensor, and what travels
-  std::map<std::pair<int, at::ScalarType>, std::vector<Pair>> by_root;
+  const int here = job.cluster().worker_index;
+  Travels travels;
   for (const auto& holder : step.gradients().holders()) {
+    const std::set<int> holders = workers_with(step, holder.stages, job.cluster());
+    const std::set<int> members = among == Among::kAll ? all_workers(job.cluster()) : holders;
+    if (members.size() == 1 || members.count(here) == 0) continue;
+    Communicator* const group =
+        among == Among::kAll ? job.workers() : step.ways().workers_of(holder.stages);
     for (size_t i = 0; i < holder.pieces.size(); ++i) {
-      const std::set<int> workers = workers_with(step, {holder.stages[i]}, job.cluster());
-      if (static_cast<int>(workers.size()) == job.cluster().worker_num) continue;
+      const std::set<int> have = workers_with(step, {holder.stages[i]}, job.cluster());
+      if (have.size() == members.size()) continue;
+      const Piece& piece = holder.pieces[i];
       for (const at::Tensor& whole : pieces_of(holder.parameter)) {
-        const Piece& piece = holder.pieces[i];
         const at::Tensor own = whole.narrow(holder.cut_dim, piece.begin, piece.length);
-        if (own.numel() == 0) continue;
-        by_root[{*workers.begin(), own.scalar_type()}].emplace_back(own, own.contiguous());
+        add_travel(own, members, *have.begin(), group, travels);
       }
     }
   }
-  for (const auto& [key, pairs] : by_root) {
-    std::vector<at::Tensor> travelling;
-    for (const auto& pair : pairs) travelling.push_back(pair.second);
-    job.workers()->broadcast(travelling, key.first);
-    for (const auto& [own, copy] : pairs) {
-      if (copy.data_ptr() != own.data_ptr()) at::Tensor(own).copy_(copy);
-    }
-  }
+  broadcast(travels);
 }
 
 void gather_parameters(Job& job, const ReadyStep& step, Gather which) {
   if (job.workers() == nullptr || !step.placement().has_roles()) return;
   const c10::AutoGradMode no_grad(false);
-  using Pair = std::pair<at::Tensor, at::Tensor>;  // the user's tensor and what travels for it
-  std::map<std::pair<int, at::ScalarType>, std::vector<Pair>> by_root;
   // Nobody reads a piece that is not its own.
   if (which == Gather::kAll) {
-    gather_pieces(job, step, [](const at::Tensor& parameter) {
+    gather_pieces(job, step, Among::kAll, [](const at::Tensor& parameter) {
       return std::vector<at::Tensor>{parameter.detach()};
     });
   }
+  Travels travels;
   for (const auto& holder : step.gradients().holders()) {
-    const at::Tensor& parameter = holder.parameter;
+    if (holder.cut_dim >= 0) continue;
     const std::set<int> workers = workers_with(step, holder.stages, job.cluster());
     if (static_cast<int>(workers.size()) == job.cluster().worker_num) continue;
     const std::set<int> reading = workers_with(step, holder.readers, job.cluster());
     const bool enough =
         std::includes(workers.begin(), workers.end(), reading.begin(), reading.end());
     if (which == Gather::kRead && enough) continue;
-    const at::Tensor own = parameter.detach();
-    if (own.numel() == 0) continue;
-    by_root[{*workers.begin(), own.scalar_type()}].emplace_back(own, own.contiguous());
+    add_travel(holder.parameter.detach(), all_workers(job.cluster()), *workers.begin(),
+               job.workers(), travels);
   }
-  for (const auto& [key, pairs] : by_root) {
-    std::vector<at::Tensor> travelling;
-    for (const auto& pair : pairs) travelling.push_back(pair.second);
-    job.workers()->broadcast(travelling, key.first);
-    for (const auto& [own, copy] : pairs) {
-      if (copy.data_ptr() != own.data_ptr()) at::Tensor(own).copy_(copy);
-    }
-  }
+  broadcast(travels);
 }
 
 }  // namespace epl

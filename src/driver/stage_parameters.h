@@ -15,11 +15,12 @@ int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cl
 // Sums the gradients of parameters that stages on several workers use. All workers call it.
 void reduce_tied(ReadyStep& step);
 
-// Of each parameter that is cut over devices, brings the pieces of tensors that lie as it does to
-// the workers that do not have them: the parameter itself, or states of its optimizer. All workers
-// call it, with as many tensors.
+// Of each parameter that is cut over devices, brings the pieces of tensors that lie as it does (the
+// parameter itself, or states of its optimizer) to the workers that do not have them: to all, or to
+// those that have another piece, since only they have such a state. All workers call it.
+enum class Among : uint8_t { kAll, kHolders };
 using PiecesOf = std::function<std::vector<at::Tensor>(const at::Tensor& parameter)>;
-void gather_pieces(Job& job, const ReadyStep& step, const PiecesOf& pieces_of);
+void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf& pieces_of);
 
 // Brings the parameters that the step updates to the workers that do not: all of them, or those
 // that a stage on such a worker reads. All workers call it.

@@ -245,10 +245,29 @@ class TransferVerifier {
   std::map<std::pair<int, int>, const Instruction*> sent_;
 };
 
+// Programs of one stage, each with its part of the operators, call the same collectives in the same
+// order.
+void verify_collectives(const Plan& plan) {
+  std::map<int, std::vector<std::string>> by_stage;
+  for (const auto& program : plan.programs) {
+    std::vector<std::string> calls;
+    for (const auto& segment : program.segments) {
+      for (const auto& call : segment.calls) {
+        const std::string& name = call.op.operator_name().name;
+        if (name.compare(0, 5, "epl::") == 0) calls.push_back(name);
+      }
+    }
+    const auto known = by_stage.emplace(program.stage, calls).first;
+    EPL_ASSERT(known->second == calls, concat("the parts of stage ", program.stage,
+                                              " call different collectives, or in another order"));
+  }
+}
+
 }  // namespace
 
 void verify_plan(const Plan& plan) {
   for (const auto& program : plan.programs) Verifier(plan, program).run();
+  verify_collectives(plan);
   TransferVerifier(plan).run();
 }
 

@@ -19,5 +19,33 @@ TEST_P(Splits, TrainInReplicas) { EXPECT_TRUE(trains_split(model(), 2, split_ove
 
 INSTANTIATE_TEST_SUITE_P(All, Splits, testing::ValuesIn(split_model_names()), models::test_name);
 
+// What is read back differs from the recorded number by rounding, and with it what is made of it.
+TEST(SplitGuards, AllowForRounding) {
+  for (const bool colocated : {false, true}) {
+    const MakeProgram make = [=] {
+      auto body = torch::nn::Linear(12, 9), head = torch::nn::Linear(9, 40);
+      torch::nn::Sequential net(body, head);
+      return program(net.ptr(), sgd(*net, 0.1, 0.9), [=](const Batch& batch) mutable {
+        torch::Tensor x = batch[0];
+        if (colocated) {
+          const With scope(replicate(2, "body"));
+          x = torch::tanh(body(x));
+        }
+        const With scope(split(2, "head"));
+        if (!colocated) x = torch::tanh(body(x));
+        const torch::Tensor logits = head(x);
+        return cross_entropy(logits, batch[1]) * (1 + logits.square().mean().item<float>());
+      });
+    };
+    const MakeBatch batch = [](int) -> Batch {
+      return {torch::randn({48, 12}), classes(40, {48})};
+    };
+    Variant variant = split_over(2);
+    if (colocated) variant.with("cluster.colocate_split_and_replicate", true);
+    EXPECT_TRUE(
+        parity(make, batch, within(1e-3, "a number read back has the recorded rounding"), variant));
+  }
+}
+
 }  // namespace
 }  // namespace epl::parity

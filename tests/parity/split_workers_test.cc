@@ -1,4 +1,6 @@
 // Operators cut over devices of several workers, which are processes.
+#include <unistd.h>
+
 #include "tests/models/programs.h"
 #include "tests/parity/split_models.h"
 
@@ -26,6 +28,49 @@ INSTANTIATE_TEST_SUITE_P(Models, SplitWorkers,
                          testing::Values("mlp", "uneven classifier", "colocated classifier", "gpt",
                                          "conv", "tied", "mixture top 2"),
                          models::test_name);
+
+// The states of the optimizer lie with the pieces; in the file they are all together. Stage b is on
+// workers that have a piece each, worker 0 may have none.
+TEST(SplitFiles, HoldThePiecesOfAllWorkers) {
+  const std::string path = testing::TempDir() + "epl_split_" + std::to_string(getpid()) + ".pt";
+  const std::vector<std::pair<std::vector<int>, bool>> layouts = {
+      {{1, 1}, false}, {{1, 1, 1}, true}, {{1, 2}, true}};
+  for (const auto& [workers, staged] : layouts) {
+    run_on_workers(workers, [&path, stages = staged](int) {
+      epl::init(Config{{"pipeline.num_micro_batch", 2}});
+      struct Training {
+        explicit Training(bool stages)
+            : trainer(net, optimizer, [this, stages](const Batch& batch) {
+                torch::Tensor x = batch[0];
+                if (stages) {
+                  const With scope(replicate(1, "a"));
+                  x = torch::tanh(x);
+                }
+                const With scope(split(2, "b"));
+                return cross_entropy(net->forward(x), batch[1]);
+              }) {}
+        void step(int number) {
+          torch::manual_seed(100 + number);
+          trainer.step({torch::randn({8, 6}), classes(5, {8})});
+        }
+        std::shared_ptr<torch::nn::LinearImpl> net = std::make_shared<torch::nn::LinearImpl>(6, 5);
+        torch::optim::Adam optimizer{net->parameters(), 0.1};
+        Trainer trainer;
+      };
+      Training first(stages);
+      for (int i = 0; i < 3; ++i) first.step(i);
+      first.trainer.save(path);
+      for (int i = 3; i < 6; ++i) first.step(i);
+      Training second(stages);
+      second.step(0);
+      second.trainer.load(path);
+      for (int i = 3; i < 6; ++i) second.step(i);
+      EXPECT_TRUE(first.net->weight.equal(second.net->weight));
+      EXPECT_TRUE(first.net->bias.equal(second.net->bias));
+    });
+    unlink(path.c_str());
+  }
+}
 
 }  // namespace
 }  // namespace epl::parity
