@@ -94,6 +94,10 @@ const std::map<std::string, size_t> kDecidesShape = {
 };
 
 const std::set<std::string> kPointwise = {"epl::all_reduce",  // over the devices of a group
+                                          "epl_rows::log_softmax",
+                                          "epl_rows::log_softmax_backward",
+                                          "aten::addcmul",
+                                          "aten::addcdiv",
                                           "aten::add",
                                           "aten::sub",
                                           "aten::mul",
@@ -123,6 +127,10 @@ const std::set<std::string> kPointwise = {"epl::all_reduce",  // over the device
                                           "aten::softplus_backward",
                                           "aten::where",
                                           "aten::masked_fill"};
+
+const std::set<std::string> kChangesSome = {
+    "aten::scatter",    "aten::scatter_add", "aten::index_put",      "aten::index_add",
+    "aten::index_copy", "aten::index_fill",  "aten::masked_scatter", "aten::scatter_reduce"};
 
 // All operators by their name without the overload; made once, operators registered after are
 // missed and simply have no variants.
@@ -321,5 +329,7 @@ std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& no
 }
 
 bool is_pointwise(const c10::OperatorHandle& op) { return contains(kPointwise, op); }
+
+bool changes_some(const c10::OperatorHandle& op) { return contains(kChangesSome, op); }
 
 }  // namespace epl

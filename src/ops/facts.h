@@ -60,4 +60,8 @@ std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& no
 // of the inputs lies.
 bool is_pointwise(const c10::OperatorHandle& op);
 
+// Gives its first argument with some elements changed (scatter, index_put, ...): in place it writes
+// those alone, else it copies all of them.
+bool changes_some(const c10::OperatorHandle& op);
+
 }  // namespace epl

@@ -198,12 +198,9 @@ TEST(EmitLocal, ExchangesTwoNumbersARowForASoftmaxOverClasses) {
   EXPECT_EQ(emitted(graph, 'b', 2, 0),
             "%1: f32[4,1] = aten::amax(%0, [1], true) {forward}\n"
             "%2: f32[4,1] = epl::all_reduce(%1, \"max\") {forward}\n"
-            "%3: f32[4,5] = aten::sub.Tensor(%0, %2, 1) {forward}\n"
-            "%4: f32[4,5] = aten::exp(%3) {forward}\n"
-            "%5: f32[4,1] = aten::sum.dim_IntList(%4, [1], true, none) {forward}\n"
-            "%6: f32[4,1] = epl::all_reduce(%5, \"sum\") {forward}\n"
-            "%7: f32[4,1] = aten::log(%6) {forward}\n"
-            "%8: f32[4,5] = aten::sub.Tensor(%3, %7, 1) {forward}");
+            "%3: f32[4,1] = epl_rows::sum_exp(%0, %2, 1) {forward}\n"
+            "%4: f32[4,1] = epl::all_reduce(%3, \"sum\") {forward}\n"
+            "%5: f32[4,5] = epl_rows::log_softmax(%0, %2, %4) {forward}");
 }
 
 TEST(EmitLocal, KeepsTheOrderOfDimensionsInMemory) {

@@ -25,12 +25,6 @@ std::optional<Pattern> softmax_backward(const Graph& graph, const Node& node) {
   return softmax_over(graph, node, 2);
 }
 
-struct Shifted {
-  ValueId x;    // minus the largest element of its row
-  ValueId sum;  // of exponentials, over all devices
-  ValueId exponentials;
-};
-
 // LibTorch computes in float where elements are shorter.
 ValueId in_float(Expression& e, ValueId x) {
   const auto dtype = e.dtype(x);
@@ -38,12 +32,16 @@ ValueId in_float(Expression& e, ValueId x) {
   return is_short ? e.converted(x, c10::ScalarType::Float) : x;
 }
 
-Shifted shifted(Expression& e, ValueId x, int64_t dim) {
+struct Sums {
+  ValueId largest;  // element of a row
+  ValueId exp;      // sum of exponentials of what an element is less than the largest
+};
+
+Sums sums_over_devices(Expression& e, Emitter& to, ValueId x, int64_t dim) {
   const ValueId largest = e.all_reduce(e.over("aten::amax", x, {dim}, true), "max");
-  const ValueId rest = e.binary("aten::sub.Tensor", x, largest);
-  const ValueId exponentials = e.unary("aten::exp", rest);
-  const ValueId sum = e.over("aten::sum.dim_IntList", exponentials, {dim}, true);
-  return {rest, e.all_reduce(sum, "sum"), exponentials};
+  const ValueId sum = to.call("epl_rows::sum_exp",
+                              {value_argument(x), value_argument(largest), constant_argument(dim)});
+  return {largest, e.all_reduce(sum, "sum")};
 }
 
 c10::ScalarType result_dtype(const LocalNode& at) {
@@ -52,15 +50,19 @@ c10::ScalarType result_dtype(const LocalNode& at) {
 
 std::vector<ValueId> split_softmax(const LocalNode& at, Emitter& to) {
   Expression e(to);
-  const Shifted parts = shifted(e, in_float(e, at.inputs[0]), int_at(at.node, 1));
-  const ValueId result = e.binary("aten::div.Tensor", parts.exponentials, parts.sum);
-  return {e.converted(result, result_dtype(at))};
+  const ValueId x = in_float(e, at.inputs[0]);
+  const Sums sums = sums_over_devices(e, to, x, int_at(at.node, 1));
+  const ValueId exponentials = e.unary("aten::exp", e.binary("aten::sub.Tensor", x, sums.largest));
+  return {e.converted(e.binary("aten::div.Tensor", exponentials, sums.exp), result_dtype(at))};
 }
 
 std::vector<ValueId> split_log_softmax(const LocalNode& at, Emitter& to) {
   Expression e(to);
-  const Shifted parts = shifted(e, in_float(e, at.inputs[0]), int_at(at.node, 1));
-  const ValueId result = e.binary("aten::sub.Tensor", parts.x, e.unary("aten::log", parts.sum));
+  const ValueId x = in_float(e, at.inputs[0]);
+  const Sums sums = sums_over_devices(e, to, x, int_at(at.node, 1));
+  const ValueId result =
+      to.call("epl_rows::log_softmax",
+              {value_argument(x), value_argument(sums.largest), value_argument(sums.exp)});
   return {e.converted(result, result_dtype(at))};
 }
 
@@ -84,9 +86,9 @@ std::vector<ValueId> split_log_softmax_backward(const LocalNode& at, Emitter& to
   const ValueId output = in_float(e, at.inputs[1]);
   const ValueId sum =
       e.all_reduce(e.over("aten::sum.dim_IntList", gradient, {int_at(at.node, 2)}, true), "sum");
-  const ValueId result = to.call(
-      "aten::addcmul", {value_argument(gradient), value_argument(e.unary("aten::exp", output)),
-                        value_argument(sum), constant_argument(-1)});
+  const ValueId result =
+      to.call("epl_rows::log_softmax_backward",
+              {value_argument(gradient), value_argument(output), value_argument(sum)});
   return {e.converted(result, result_dtype(at))};
 }
 

@@ -217,6 +217,28 @@ TEST(Lower, KeepsAnArgumentApartThatIsReadAgain) {
   EXPECT_EQ(calls[1].mode, Call::Mode::kResult);
 }
 
+// Else all that stays would be copied; what the operator reads besides must not lie there.
+TEST(Lower, ChangesSomeElementsInPlaceWhereNobodyReadsTheOldOnes) {
+  const auto mode_of = [](const std::string& source, const std::string& reader) {
+    const Plan plan = lower(parse_graph(R"(graph
+  %0: f32[8,5] = input 0
+  %1: i64[8,5] = input 1
+  %2: f32[8,5] = aten::neg(%0) {forward}
+  %3: f32[8,5] = aten::scatter.src(%2, 1, %1, )" +
+                                        source + R"() {forward}
+  %4: f32[8,5] = aten::mul.Tensor(%3, )" +
+                                        reader + R"() {forward}
+  %5: f32[] = aten::sum(%4, none) {forward}
+  return loss %5
+)"),
+                            {});
+    return plan.programs[0].segments[0].calls[1].mode;
+  };
+  EXPECT_EQ(mode_of("%0", "%3"), Call::Mode::kInPlace);
+  EXPECT_EQ(mode_of("%0", "%2"), Call::Mode::kOut);
+  EXPECT_EQ(mode_of("%2", "%3"), Call::Mode::kOut);
+}
+
 TEST(Lower, NotesTheStateThatTheStepWrites) {
   const Plan plan = lower(parse_graph(R"(graph
   %0: f32[] = input 0

@@ -236,11 +236,11 @@ bool SegmentBuilder::can_lie_on(const Node& node, ValueId input, ValueId result)
 // Element by element, a result may lie where an argument lay that dies here: half the memory
 // traffic, and one buffer less.
 bool SegmentBuilder::share_place(const Node& node, Call& call) {
-  if (!is_pointwise(node.op) || node.results.size() != 1 || node.results[0].values.size() != 1) {
-    return false;
-  }
+  if (node.results.size() != 1 || node.results[0].values.size() != 1) return false;
   const ValueId result = node.results[0].values[0];
   if (result == kNoValue || dynamic_.count(result) != 0) return false;
+  if (changes_some(node.op)) return change_in_place(node, result, call);
+  if (!is_pointwise(node.op)) return false;
   const auto in_place = in_place_variant(node.op);
   const auto out = out_variant(node.op, backend_);
   for (const auto& argument : node.arguments) {
@@ -253,6 +253,22 @@ bool SegmentBuilder::share_place(const Node& node, Call& call) {
     return true;
   }
   return false;
+}
+
+// The elements that stay need not be copied where the first argument dies here. It is the only one
+// that may lie there: what is read of the others is read while some is written already.
+bool SegmentBuilder::change_in_place(const Node& node, ValueId result, Call& call) {
+  const auto in_place = in_place_variant(node.op);
+  const ValueId changed = node.arguments.front().values.at(0);
+  if (!in_place || !can_lie_on(node, changed, result)) return false;
+  const ValueId root = graph_.value(changed).storage;
+  int reads = 0;
+  for_each_input(node, [&](ValueId id) { reads += graph_.value(id).storage == root ? 1 : 0; });
+  if (reads != 1) return false;
+  buffers_[result] = buffers_.at(root);
+  call.mode = Call::Mode::kInPlace;
+  call.op = *in_place;
+  return true;
 }
 
 bool SegmentBuilder::returns_what_it_writes(const Node& node) const {

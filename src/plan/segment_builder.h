@@ -95,6 +95,7 @@ class SegmentBuilder {
   void find_last_uses();
   bool can_lie_on(const Node& node, ValueId input, ValueId result) const;
   bool share_place(const Node& node, Call& call);
+  bool change_in_place(const Node& node, ValueId result, Call& call);
   int buffer_of(ValueId root);
   int64_t storage_bytes(ValueId root) const;
   Operand operand(const Argument& argument);
