@@ -6,6 +6,7 @@
 #include <map>
 
 #include "ir/pass.h"
+#include "layout/layout.h"
 #include "plan/lower.h"
 #include "program/placement.h"
 #include "program/program.h"
@@ -16,6 +17,8 @@ struct CompileOptions {
   c10::Device device = c10::kCPU;
   Placement placement = {};
   bool clips_locally = false;  // gradients are clipped before they are reduced
+  // How parameters lie that an earlier step has cut, or left whole.
+  std::map<const c10::TensorImpl*, Layout> homes = {};
 };
 
 // THE list of passes, in order.

@@ -205,6 +205,11 @@ CompileOptions Recordings::compile_options() const {
   options.placement = *placement_;
   options.clips_locally = subject_.clips && placement_->replicas > 1 &&
                           !subject_.config.get<bool>("communication.clip_after_allreduce");
+  // In one worker all pieces are at hand, however a step cuts.
+  if (subject_.job.workers() == nullptr) return options;
+  for (const auto& [parameter, home] : history_) {
+    options.homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
+  }
   return options;
 }
 
@@ -251,7 +256,9 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     if (found == ready_.end()) {
       drop_least_used();
       subject_.job.watch().doing(step, "record");
+      bring_home();
       found = ready_.emplace(key, make(batch)).first;
+      ++made_;
       found->second->sample = sample;
     }
     last_ = found->second.get();
@@ -265,18 +272,27 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   // Which parameters coast may have changed.
   if (changed || moved) last_->gradients().bind_updates(subject_.model, history_);
   // Its stages may read parameters that those of the last step did not.
-  const bool gathered = subject_.config.get<bool>("pipeline.gather_parameters");
-  if (changed && !gathered) gather_parameters(subject_.job, *last_, Gather::kRead);
+  if (changed && !gathers()) gather_parameters(subject_.job, *last_, Gather::kRead);
   last_->last_used = step;
   return *last_;
 }
 
+bool Recordings::gathers() const { return subject_.config.get<bool>("pipeline.gather_parameters"); }
+
+// A recording runs with the user's tensors, of which other workers may have changed their pieces
+// and stages. The last step knows who has what, so this comes before it is forgotten.
+void Recordings::bring_home() {
+  if (last_ != nullptr && !gathers()) gather_parameters(subject_.job, *last_, Gather::kAll);
+}
+
 void Recordings::forget_all() {
+  bring_home();
   ready_.clear();
   last_ = nullptr;
 }
 
 void Recordings::forget(const ReadyStep& step) {
+  bring_home();
   for (auto entry = ready_.begin(); entry != ready_.end(); ++entry) {
     if (entry->second.get() != &step) continue;
     ready_.erase(entry);
@@ -290,7 +306,10 @@ void Recordings::forget_out_of_date() {
   for (auto entry = ready_.begin(); entry != ready_.end();) {
     const bool old = entry->second->out_of_date();
     any |= old;
-    if (old && entry->second.get() == last_) last_ = nullptr;
+    if (old && entry->second.get() == last_) {
+      bring_home();
+      last_ = nullptr;
+    }
     entry = old ? ready_.erase(entry) : std::next(entry);
   }
   if (any) warn_of_recording_again("a variable that it reads was assigned another tensor");

@@ -37,6 +37,7 @@ class Recordings {
   // batch on this worker, `step` that of the step.
   ReadyStep& find(const Batch& batch, int sample, int64_t step);
   ReadyStep* last() const { return last_; }
+  int64_t made() const { return made_; }  // recordings so far
   void forget(const ReadyStep& step);
 
   // Where the strategies of the step put its parts; recorded with `sample` where nothing was
@@ -69,6 +70,8 @@ class Recordings {
   std::unique_ptr<ReadyStep> ready_step(CompiledStep compiled, const Capture& capture,
                                         TwoSizes sizes);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
+  bool gathers() const;  // parameters are brought to all workers after each step
+  void bring_home();
   void forget_all();
   void forget_out_of_date();
   void drop_least_used();
@@ -87,6 +90,7 @@ class Recordings {
   Key last_key_;
   ReadyStep* last_ = nullptr;
   int recorded_again_ = 0;
+  int64_t made_ = 0;
 };
 
 }  // namespace epl

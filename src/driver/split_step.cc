@@ -61,6 +61,18 @@ std::vector<bool> sliced_nodes(const Graph& graph) {
   return sliced;
 }
 
+std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph,
+                                                   const CompileOptions& options) {
+  std::vector<std::optional<Layout>> homes;
+  for (const auto& leaf : graph.leaves) {
+    const auto known = leaf.kind == Leaf::Kind::kParameter
+                           ? options.homes.find(leaf.tensor.unsafeGetTensorImpl())
+                           : options.homes.end();
+    homes.push_back(known == options.homes.end() ? std::nullopt : std::optional(known->second));
+  }
+  return homes;
+}
+
 // Which dimension has `parts` times the rows in the larger recording.
 std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
   EPL_ASSERT(whole.nodes.size() == slice.nodes.size() && whole.value_count() == slice.value_count(),
@@ -118,6 +130,7 @@ void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptio
     if (stages.size() == 1) continue;
     ShardingRequest request{whole, static_cast<int>(stages.size())};
     request.asked_by = placement.stage_asked_by[static_cast<size_t>(stages[0])];
+    request.homes = homes_of_leaves(whole, options);
     for (const auto& node : whole.nodes) {
       request.inside.push_back(node.chunk % placement.groups() == group);
     }
@@ -143,6 +156,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   run_passes(compiled.graph, passes_before_cutting(compiled.graph));
   ShardingRequest request{compiled.graph, options.placement.parts(0)};
   request.asked_by = options.placement.asked_by;
+  request.homes = homes_of_leaves(compiled.graph, options);
   request.inputs_are_cut = recording.inputs_are_cut;
   if (recording.slice) {
     run_passes(*recording.slice, passes_before_cutting(*recording.slice));

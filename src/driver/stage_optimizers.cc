@@ -102,19 +102,22 @@ std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& any) {
 
 // Workers that have a piece of a parameter have that of its state.
 void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model) {
-  gather_pieces(job, step, Among::kHolders, [&](const at::Tensor& parameter) {
-    std::vector<at::Tensor> tensors;
-    for (size_t i : model.optimizers_of(parameter)) {
-      auto& states = model.optimizers()[i].get().state();
-      const auto state = states.find(key_of(parameter));
-      if (state == states.end()) continue;
-      for (const auto& tensor : tensors_of(*state->second)) tensors.push_back(tensor);
-    }
-    return tensors;
-  });
+  gather_pieces(job, step, Among::kHolders,
+                [&](const at::Tensor& parameter) { return state_tensors(model, parameter); });
 }
 
 }  // namespace
+
+std::vector<at::Tensor> state_tensors(const Model& model, const at::Tensor& parameter) {
+  std::vector<at::Tensor> tensors;
+  for (size_t i : model.optimizers_of(parameter)) {
+    auto& states = model.optimizers()[i].get().state();
+    const auto state = states.find(key_of(parameter));
+    if (state == states.end()) continue;
+    for (const auto& tensor : tensors_of(*state->second)) tensors.push_back(tensor);
+  }
+  return tensors;
+}
 
 void gather_optimizer_states(Job& job, const ReadyStep& step, const Model& model) {
   if (job.workers() == nullptr || !step.placement().has_roles()) return;

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "runtime/pages.h"
+
 namespace epl {
 namespace {
 
@@ -88,6 +90,20 @@ void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf&
     }
   }
   broadcast(travels);
+}
+
+void release_pieces_of_others(const Job& job, const ReadyStep& step, const PiecesOf& pieces_of) {
+  const int here = job.cluster().worker_index;
+  for (const auto& holder : step.gradients().holders()) {
+    for (size_t i = 0; i < holder.pieces.size(); ++i) {
+      if (workers_with(step, {holder.stages[i]}, job.cluster()).count(here) != 0) continue;
+      const Piece& piece = holder.pieces[i];
+      for (const at::Tensor& whole : pieces_of(holder.parameter)) {
+        if (!whole.device().is_cpu() || !whole.is_contiguous()) continue;
+        release_pages(whole, holder.cut_dim, piece.begin, piece.length);
+      }
+    }
+  }
 }
 
 void gather_parameters(Job& job, const ReadyStep& step, Gather which) {

@@ -22,6 +22,10 @@ enum class Among : uint8_t { kAll, kHolders };
 using PiecesOf = std::function<std::vector<at::Tensor>(const at::Tensor& parameter)>;
 void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf& pieces_of);
 
+// Gives back the memory of what only other workers have: of such tensors the pieces that this
+// worker does not have.
+void release_pieces_of_others(const Job& job, const ReadyStep& step, const PiecesOf& pieces_of);
+
 // Brings the parameters that the step updates to the workers that do not: all of them, or those
 // that a stage on such a worker reads. All workers call it.
 enum class Gather : uint8_t { kAll, kRead };

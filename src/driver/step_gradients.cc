@@ -120,15 +120,16 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
   holders_.clear();
   for (const auto& [leaf, stages] : stages_by_leaf(step_.plan)) {
     const at::Tensor& parameter = step_.graph.leaves[static_cast<size_t>(leaf)].tensor;
-    holders_.push_back({parameter, stages, readers_of(parameter)});
+    Home home{stages};
     for (int stage : stages) {
       const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
       const PlanLeaf& own = holder.leaves[static_cast<size_t>(leaf)];
       if (own.cut_dim < 0) break;
-      holders_.back().cut_dim = own.cut_dim;
-      holders_.back().pieces.push_back(own.piece);
+      home.cut_dim = own.cut_dim;
+      home.pieces.push_back(own.piece);
     }
-    history[parameter.unsafeGetTensorImpl()] = stages;
+    history[parameter.unsafeGetTensorImpl()] = home;
+    holders_.push_back({std::move(home), parameter, readers_of(parameter)});
   }
   for (const auto& group : groups_) {
     std::map<size_t, Part> parts;
@@ -205,6 +206,21 @@ std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
   return readers;
 }
 
+// As the gradient of what this worker has of the parameter.
+ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Home& home) const {
+  const at::Tensor whole = parameter.detach();
+  if (home.cut_dim < 0) return {parameter, at::zeros_like(whole), {}, {}};
+  ParameterGradient zeros{parameter, {}, {}, {}};
+  std::set<int64_t> begins;  // devices with other rows may have the same piece
+  for (size_t i = 0; i < home.pieces.size(); ++i) {
+    const Piece& piece = home.pieces[i];
+    if (!has_one_of({home.stages[i]}) || !begins.insert(piece.begin).second) continue;
+    const at::Tensor own = whole.narrow(home.cut_dim, piece.begin, piece.length);
+    zeros.pieces.push_back({home.cut_dim, piece.begin, at::zeros(own.sizes(), own.options()), {}});
+  }
+  return zeros;
+}
+
 // In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
 // with them: a layer that is frozen in mid-training coasts on its momentum, which lies with the
 // stage that the layer was in.
@@ -216,11 +232,12 @@ void StepGradients::bind_coasting(Model& model, const GradientHistory& history) 
     c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
     const auto had = history.find(impl);
     if (has_gradient.count(impl) != 0 || had == history.end()) continue;
-    holders_.push_back({parameter, had->second, readers_of(parameter)});
-    if (!has_one_of(had->second)) continue;
+    const Home& home = had->second;
+    holders_.push_back({home, parameter, readers_of(parameter)});
+    if (!has_one_of(home.stages)) continue;
     for (size_t optimizer : model.optimizers_of(parameter)) {
       parts[optimizer].optimizer = optimizer;
-      parts[optimizer].gradients.push_back({parameter, at::zeros_like(parameter.detach()), {}, {}});
+      parts[optimizer].gradients.push_back(zeros_for(parameter, home));
       parts[optimizer].summed.push_back(parts[optimizer].gradients.back());
     }
   }

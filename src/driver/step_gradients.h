@@ -20,8 +20,16 @@
 
 namespace epl {
 
-// Parameters that some step gave a gradient, and the stages that last had it.
-using GradientHistory = std::map<c10::TensorImpl*, std::vector<int>>;
+// Where a parameter that is updated lies, with the states of its optimizer.
+struct Home {
+  std::vector<int> stages;  // that have a gradient of it, in order
+  // Of a parameter that is cut over devices: the piece of each of `stages`.
+  int cut_dim = -1;
+  std::vector<Piece> pieces = {};
+};
+
+// Parameters that some step gave a gradient, and where they lay then.
+using GradientHistory = std::map<c10::TensorImpl*, Home>;
 
 // By parameter (a leaf): the stages that have a gradient of it, in order.
 std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan);
@@ -50,13 +58,9 @@ class StepGradients {
   void bind_updates(Model& model, GradientHistory& history);
   std::vector<std::vector<Part>>& updates() { return updates_; }
   // Who changes each parameter that the update changes on some worker. Alike on all of them.
-  struct Holders {
+  struct Holders : Home {
     at::Tensor parameter;
-    std::vector<int> stages;   // in order
     std::vector<int> readers;  // stages that use it, whether they change it or not
-    // Of a parameter that is cut over devices: the piece of each of `stages`.
-    int cut_dim = -1;
-    std::vector<Piece> pieces = {};
   };
   const std::vector<Holders>& holders() const { return holders_; }
   // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
@@ -103,6 +107,7 @@ class StepGradients {
   void add_update(const std::vector<size_t>& entries, Part& part) const;
   ParameterGradient sum_of(const Entry& entry) const;
   void bind_coasting(Model& model, const GradientHistory& history);
+  ParameterGradient zeros_for(const at::Tensor& parameter, const Home& home) const;
   bool has_one_of(const std::vector<int>& stages) const;
   std::vector<int> readers_of(const at::Tensor& parameter) const;
   const Program& program(size_t device) const {

@@ -111,10 +111,22 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   ready.average_state(job->workers());
   const bool gathers = config.get<bool>("pipeline.gather_parameters");
   epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
+  if (!gathers) release_what_others_hold(ready);
   timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   ++steps;
   return result;
+}
+
+// Once after whatever made them whole here: a recording, or somebody who asked for them.
+void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
+  if (job->workers() == nullptr || released == recordings.made()) return;
+  released = recordings.made();
+  release_pieces_of_others(*job, ready, [&](const at::Tensor& parameter) {
+    std::vector<at::Tensor> tensors = state_tensors(model, parameter);
+    tensors.push_back(parameter.detach());
+    return tensors;
+  });
 }
 
 void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs) {
@@ -189,6 +201,7 @@ Timeline Trainer::simulated() const {
 
 void Trainer::gather_parameters() {
   const ReadyStep* last = impl_->recordings.last();
+  impl_->released = -1;
   if (last != nullptr) epl::gather_parameters(*impl_->job, *last, Gather::kAll);
 }
 
@@ -210,6 +223,7 @@ std::string Trainer::graph() const {
 void Trainer::save(const std::string& path) const {
   Job& job = *impl_->job;
   job.watch().doing(impl_->steps, "save");
+  impl_->released = -1;
   if (const ReadyStep* last = impl_->recordings.last()) {
     epl::gather_parameters(job, *last, Gather::kAll);
     gather_optimizer_states(job, *last, impl_->model);
@@ -217,6 +231,9 @@ void Trainer::save(const std::string& path) const {
   if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model);
 }
 
-void Trainer::load(const std::string& path) { load_checkpoint(path, impl_->model); }
+void Trainer::load(const std::string& path) {
+  impl_->released = -1;
+  load_checkpoint(path, impl_->model);
+}
 
 }  // namespace epl

@@ -56,6 +56,7 @@ struct Trainer::Impl {
   double clip_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  void release_what_others_hold(const ReadyStep& ready);
   double seconds_since_begin() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   }
@@ -94,7 +95,8 @@ struct Trainer::Impl {
   bool met = false;  // the other workers have the same model and plan
   LocalReplicas replicas;
   Recordings recordings;
-  Timeline timeline;  // of the last step
+  int64_t released = -1;  // recordings when the pieces of other workers were last released
+  Timeline timeline;      // of the last step
   std::chrono::steady_clock::time_point begun;
 };
 

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/pages.h"
 #include "runtime/update_kernels.h"
 
 namespace epl {
@@ -165,10 +166,6 @@ bool is_state_of(const at::Tensor& parameter, const at::Tensor& state) {
          lies_like(parameter, state);
 }
 
-at::Tensor zero_state(const at::Tensor& parameter) {
-  return at::zeros_like(parameter, {}, at::MemoryFormat::Preserve);
-}
-
 // --- the five optimizers ---------------------------------------------------------------------
 //
 // A Rule fills in a kernel's arguments from an optimizer's options and state, in LibTorch's order:
@@ -211,7 +208,7 @@ class Rule<torch::optim::SGD> {
     step.weight_decay = options.weight_decay();
     if (options.momentum() == 0) return true;
     const auto [state, fresh] = find_or_make_state<State>(states, key);
-    if (fresh) state->momentum_buffer(at::empty_like(parameter, {}, at::MemoryFormat::Preserve));
+    if (fresh) state->momentum_buffer(zeros_by_page(parameter));
     if (!is_state_of(parameter, state->momentum_buffer())) return false;
     step.momentum_buffer = state->momentum_buffer().data_ptr();
     step.first = fresh;
@@ -236,9 +233,9 @@ class AdamRule {
             const at::Tensor& parameter) {
     const auto [state, fresh] = find_or_make_state<State>(states, key);
     if (fresh) {
-      state->exp_avg(zero_state(parameter));
-      state->exp_avg_sq(zero_state(parameter));
-      if (options.amsgrad()) state->max_exp_avg_sq(zero_state(parameter));
+      state->exp_avg(zeros_by_page(parameter));
+      state->exp_avg_sq(zeros_by_page(parameter));
+      if (options.amsgrad()) state->max_exp_avg_sq(zeros_by_page(parameter));
     }
     if (!is_state_of(parameter, state->exp_avg()) || !is_state_of(parameter, state->exp_avg_sq()))
       return false;
@@ -300,9 +297,9 @@ class Rule<torch::optim::RMSprop> {
     const bool has_momentum = options.momentum() > 0;
     const auto [state, fresh] = find_or_make_state<State>(states, key);
     if (fresh) {
-      state->square_avg(zero_state(parameter));
-      if (has_momentum) state->momentum_buffer(zero_state(parameter));
-      if (options.centered()) state->grad_avg(zero_state(parameter));
+      state->square_avg(zeros_by_page(parameter));
+      if (has_momentum) state->momentum_buffer(zeros_by_page(parameter));
+      if (options.centered()) state->grad_avg(zeros_by_page(parameter));
     }
     if (!is_state_of(parameter, state->square_avg())) return false;
     if (has_momentum) {

@@ -131,6 +131,15 @@ std::string describe_demand(const ShardingRequest& request, const Unit& unit) {
   const Unit& unit = units.units[std::min(at, units.units.size() - 1)];
   const std::string what = unit.kind == Unit::Kind::kNode ? op_name(request.graph.nodes[unit.index])
                                                           : describe_demand(request, unit);
+  const bool has_homes = std::any_of(request.homes.begin(), request.homes.end(),
+                                     [](const auto& home) { return home.has_value(); });
+  if (has_homes) {
+    throw Error(concat("batches of this shape cannot be trained on with the parameters as the step "
+                       "before has cut them: ",
+                       what, " needs them otherwise"),
+                request.asked_by,
+                "batches of this shape from the first step on, or all devices on one worker");
+  }
   throw Error(concat("the parts under replicate and under split do not fit together: ", what,
                      " reads what is only known for the rows of each device"),
               request.asked_by,

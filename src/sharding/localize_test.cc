@@ -1,3 +1,4 @@
+#include <epl/error.h>
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -78,6 +79,51 @@ TEST(LocalGraph, CutsGradientsAsTheirParameters) {
       EXPECT_EQ(leaf.whole, 1024) << leaf.name;
       EXPECT_EQ(leaf.piece.begin, 256 * part) << leaf.name;
     }
+  }
+}
+
+// --- parameters that lie somewhere already ------------------------------------------------------
+
+TEST(ChooseLayouts, LeavesParametersWhereTheyLie) {
+  const Graph graph = linear_layers(64, {256, 1023, 256});
+  const std::vector<Layout> layouts = {Layout::whole(), Layout::cut(0), Layout::cut(1)};
+  for (Layout first : layouts) {
+    for (Layout second : layouts) {
+      ShardingRequest request{graph, 2};
+      request.homes = {std::nullopt, first, second};
+      const Sharding sharding = choose_layouts(request);
+      EXPECT_EQ(sharding.values[1], first);
+      EXPECT_EQ(sharding.values[2], second);
+      for (int part = 0; part < 2; ++part) {
+        const Graph local = local_graph(request, sharding, part);
+        verify_graph(local, "local_graph");
+        for (const auto& gradient : local.gradients) {
+          const Leaf& leaf = local.leaves[static_cast<size_t>(gradient.parameter)];
+          EXPECT_EQ(local.value(gradient.value).type.sizes, local.value(leaf.value).type.sizes);
+        }
+      }
+    }
+  }
+}
+
+// The step that cut it used it otherwise.
+TEST(ChooseLayouts, SaysThatAParameterCannotStay) {
+  TestGraph test;
+  const ValueId weight = test.parameter("w", {7});
+  const ValueId sums = test.node("aten::cumsum", {weight}, 0, Phase::kForward, {int64_t{0}});
+  test.graph.loss = test.node("aten::sum", {sums}, 1);
+  test.gradient(weight, test.node("aten::ones_like", {sums}, 0, Phase::kBackward));
+  ShardingRequest request{test.graph, 3};
+  request.homes = {Layout::cut(0)};
+  try {
+    choose_layouts(request);
+    FAIL() << "was possible";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "epl: batches of this shape cannot be trained on with the parameters as the step "
+                 "before has cut them: aten::cumsum needs them otherwise\n"
+                 "  try:      batches of this shape from the first step on, or all devices on one "
+                 "worker");
   }
 }
 

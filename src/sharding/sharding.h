@@ -9,6 +9,7 @@
 //   x: R, fc1.weight: S(0)  ->  h: S(1)  ->  relu  ->  h: S(1), fc2.weight: S(1)  ->  y: P  ->  R
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct ShardingRequest {
   std::vector<bool> sliced = {};
   // By leaf: the parameter was made under split(), and is cut in dimension 0 wherever it is used.
   std::vector<bool> made_cut = {};
+  // By leaf: how the parameter lies already, with the states of its optimizer, and stays. None:
+  // it may be put anywhere.
+  std::vector<std::optional<Layout>> homes = {};
   // Devices on other workers have rows of their own: no device has the whole batch.
   bool inputs_are_cut = false;
   // By node: it belongs to the stage of a pipeline that is cut. Other nodes stay as they are, and

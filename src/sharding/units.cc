@@ -213,6 +213,8 @@ class UnitMaker {
       } else {
         facts.made = {Layout::whole()};
       }
+      const bool has_home = !request_.homes.empty() && request_.homes[i];
+      if (parameter && has_home) facts.made = {*request_.homes[i]};
       facts.price.assign(facts.made.size(), 0);
       if (facts.stays) keep_views(leaf.value);
       const bool priced = parameter && facts.made.size() > 1;

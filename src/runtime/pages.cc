@@ -1,0 +1,63 @@
+#include "runtime/pages.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+namespace epl {
+namespace {
+
+// Below, a mapping of its own costs more than it can save.
+constexpr size_t kLarge = 1 << 20;
+
+uintptr_t page_bytes() {
+  static const auto bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+int64_t release_range(uintptr_t begin, uintptr_t end) {
+  const uintptr_t page = page_bytes();
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = end / page * page;
+  if (first >= last) return 0;
+  // Where the system keeps them (locked pages), nothing is lost and nothing won.
+  const int kept = madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  return kept == 0 ? static_cast<int64_t>(last - first) : 0;
+}
+
+}  // namespace
+
+at::Tensor zeros_by_page(const at::Tensor& like) {
+  const size_t bytes = like.nbytes();
+  const bool ordinary = like.device().is_cpu() && like.is_non_overlapping_and_dense();
+  if (bytes < kLarge || !ordinary) {
+    return at::zeros_like(like, {}, at::MemoryFormat::Preserve);
+  }
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EPL_CHECK(memory != MAP_FAILED, concat("no memory for a state of ", bytes, " bytes"),
+            "the parameter update", "more devices to cut parameters over, or smaller layers");
+  const auto give_back = [bytes](void* given) { munmap(given, bytes); };
+  return at::from_blob(memory, like.sizes(), like.strides(), give_back, like.options());
+}
+
+int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64_t length) {
+  EPL_ASSERT(whole.is_contiguous(), "pages are released of tensors without gaps");
+  const auto sizes = whole.sizes();
+  const auto at = static_cast<size_t>(dim);
+  const int64_t element = static_cast<int64_t>(whole.element_size());
+  const int64_t inner = c10::multiply_integers(sizes.slice(at + 1)) * element;
+  const int64_t rows = c10::multiply_integers(sizes.slice(0, at));
+  const auto base = reinterpret_cast<uintptr_t>(whole.data_ptr());
+  int64_t released = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const uintptr_t from = base + static_cast<uintptr_t>((row * sizes[at] + begin) * inner);
+    released += release_range(from, from + static_cast<uintptr_t>(length * inner));
+  }
+  return released;
+}
+
+}  // namespace epl

@@ -1,0 +1,22 @@
+// Memory that is taken page by page: tensors that are whole for whoever looks at them, but of which
+// a worker holds only the pieces that it writes.
+//
+// Where a parameter is cut over workers, it and the states of its optimizer keep their whole shape,
+// so that the user's code and files see what the plain loop would show them. The pieces of other
+// workers need no memory meanwhile: the system gives a page when it is first written.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace epl {
+
+// Zeros that lie in memory as `like` does. Large ones take no memory before they are written.
+at::Tensor zeros_by_page(const at::Tensor& like);
+
+// Gives back the pages that lie wholly in [begin, begin + length) of a dimension of a contiguous
+// tensor; what stood there is lost. Gives the number of bytes.
+int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64_t length);
+
+}  // namespace epl

@@ -1,0 +1,179 @@
+// What workers hold of parameters that are cut over them, and what stays where it is.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "tests/models/programs.h"
+#include "tests/parity/split_models.h"
+
+namespace epl::parity {
+namespace {
+
+// The share of a tensor's pages that are in memory, as the system says. (A page that was only read
+// counts as well, so this is asked before anybody looks at a tensor.)
+double resident_share(const torch::Tensor& x) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(x.data_ptr()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(x.data_ptr()) + x.nbytes();
+  std::vector<unsigned char> pages((end - begin + page - 1) / page);
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()), 0);
+  double count = 0;
+  for (unsigned char state : pages) count += state & 1;
+  return count / static_cast<double>(pages.size());
+}
+
+struct TwoLayers : torch::nn::Module {
+  TwoLayers(int64_t width, int64_t classes) : body(16, width), head(width, classes) {
+    register_module("body", body);
+    register_module("head", head);
+  }
+  torch::Tensor loss_of(const Batch& batch) {
+    return cross_entropy(head(torch::tanh(body(batch[0]))), batch[1]);
+  }
+  torch::nn::Linear body, head;
+};
+
+Batch batch_of(int64_t rows, int64_t classes_in_all, int step) {
+  torch::manual_seed(100 + step);
+  return {torch::randn({rows, 16}), classes(classes_in_all, {rows})};
+}
+
+// The same network trained by EPL, cut over all workers, and by the plain loop. All workers hand in
+// the same rows, so the plain loop needs no more of them.
+template <typename Optimizer, typename Options>
+struct Pair {
+  Pair(int64_t width, int64_t classes, int parts, const Options& options)
+      : plain(fresh(width, classes)),
+        net(fresh(width, classes)),
+        plain_optimizer(plain->parameters(), options),
+        optimizer(net->parameters(), options),
+        trainer(net, optimizer, [this, parts](const Batch& batch) {
+          const With scope(split(parts, "all"));
+          return net->loss_of(batch);
+        }) {}
+
+  static std::shared_ptr<TwoLayers> fresh(int64_t width, int64_t classes) {
+    torch::manual_seed(1);
+    return std::make_shared<TwoLayers>(width, classes);
+  }
+
+  void step(const Batch& batch) {
+    plain_optimizer.zero_grad();
+    plain->loss_of(batch).backward();
+    plain_optimizer.step();
+    trainer.step(batch);
+  }
+
+  void expect_equal() {
+    for (const auto& parameter : plain->named_parameters()) {
+      const torch::Tensor other = net->named_parameters()[parameter.key()];
+      EXPECT_TRUE(torch::allclose(parameter.value(), other, 1e-4, 1e-5))
+          << parameter.key() << " differs by "
+          << (parameter.value() - other).abs().max().template item<float>();
+    }
+  }
+
+  std::shared_ptr<TwoLayers> plain, net;
+  Optimizer plain_optimizer, optimizer;
+  Trainer trainer;
+};
+using Adam = Pair<torch::optim::Adam, torch::optim::AdamOptions>;
+using Sgd = Pair<torch::optim::SGD, torch::optim::SGDOptions>;
+
+const Config kPiecesStay{{"pipeline.gather_parameters", false}};
+
+TEST(SplitMemory, OfAWorkerIsThatOfItsPieces) {
+  const std::string path = testing::TempDir() + "epl_pieces_" + std::to_string(getpid()) + ".pt";
+  run_on_workers({1, 1}, [&](int) {
+    epl::init(kPiecesStay);
+    const int64_t kClasses = 40'000;
+    Adam pair(256, kClasses, 2, torch::optim::AdamOptions(1e-3));
+    const auto expect_half = [&] {
+      const torch::Tensor& weight = pair.net->head->weight;
+      EXPECT_LT(resident_share(weight), 0.6);
+      auto& states = pair.optimizer.state();
+      const auto& state = static_cast<const torch::optim::AdamParamState&>(
+          *states.at(c10::guts::to_string(weight.unsafeGetTensorImpl())));
+      EXPECT_LT(resident_share(state.exp_avg()), 0.6);
+      EXPECT_LT(resident_share(state.exp_avg_sq()), 0.6);
+      EXPECT_GT(resident_share(state.exp_avg()), 0.4);
+    };
+    for (int i = 0; i < 2; ++i) pair.step(batch_of(8, kClasses, i));
+    expect_half();
+    pair.trainer.save(path);  // brings all of it together
+    pair.expect_equal();
+    pair.step(batch_of(8, kClasses, 2));
+    expect_half();
+    pair.step(batch_of(5, kClasses, 3));  // is recorded, with the whole parameters
+    pair.trainer.gather_parameters();
+    pair.expect_equal();
+    pair.trainer.load(path);
+    pair.step(batch_of(8, kClasses, 4));
+    expect_half();
+  });
+  unlink(path.c_str());
+}
+
+std::string notes_of(const Trainer& trainer) {
+  const std::string plan = trainer.plan();
+  return plan.substr(0, plan.find("program 0"));
+}
+
+// Few rows are cheap to sum over devices, many are not: layers may be cut otherwise for another
+// batch. Over workers the pieces and the states of the optimizer cannot follow.
+TEST(SplitLayouts, StayForBatchesOfOtherSizes) {
+  const auto train = [](const std::function<void(Adam&)>& look) {
+    Adam pair(512, 1000, 2, torch::optim::AdamOptions(1e-3));
+    for (int i = 0; i < 6; ++i) {
+      pair.step(batch_of(i % 2 == 0 ? 8 : 512, 1000, i));
+      look(pair);
+    }
+    pair.trainer.gather_parameters();
+    pair.expect_equal();
+  };
+  const auto count_layouts = [&](std::set<std::string>& found) {
+    train([&](const Adam& pair) {
+      const std::string notes = notes_of(pair.trainer);
+      found.insert(notes.substr(notes.find("note")));
+    });
+  };
+  run_on_workers({2}, [&](int) {
+    epl::init(kPiecesStay);
+    std::set<std::string> found;
+    count_layouts(found);
+    EXPECT_EQ(found.size(), 2u) << "the batches are no test: they are cut alike anyway";
+  });
+  for (const bool gathers : {true, false}) {
+    run_on_workers({1, 1}, [&](int) {
+      epl::init(Config{{"pipeline.gather_parameters", gathers}});
+      std::set<std::string> found;
+      count_layouts(found);
+      EXPECT_EQ(found.size(), 1u);
+    });
+  }
+}
+
+// A layer that is frozen in mid-training goes on by its momentum, each piece where it lies.
+TEST(SplitLayouts, OfFrozenLayersStay) {
+  for (const bool gathers : {true, false}) {
+    run_on_workers({1, 1}, [&](int) {
+      epl::init(Config{{"pipeline.gather_parameters", gathers}});
+      Sgd pair(96, 64, 2, torch::optim::SGDOptions(0.1).momentum(0.9));
+      for (int i = 0; i < 6; ++i) {
+        if (i == 3) {
+          for (const auto& net : {pair.plain, pair.net}) net->body->weight.set_requires_grad(false);
+        }
+        pair.step(batch_of(8, 64, i));
+        const bool cut =
+            pair.trainer.plan().find("`body.weight` f32[96,16] is cut") != std::string::npos;
+        EXPECT_TRUE(cut || i >= 3);
+      }
+      pair.trainer.gather_parameters();
+      pair.expect_equal();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace epl::parity
