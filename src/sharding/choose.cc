@@ -166,17 +166,8 @@ std::set<ValueId> values_going_out(const ShardingRequest& request) {
 }
 
 Sharding choose_layouts(const ShardingRequest& request) {
-  Units units = make_units(request, order_by_open_values(request.graph));
-  Decision decision = search_layouts(request, units);
-  if (!decision.complete || decision.seconds >= kImpossible) {
-    // Where ways were lost, those of another order may be better ones.
-    Units others = make_units(request, order_by_calls(request.graph));
-    Decision other = search_layouts(request, others);
-    if (other.seconds < decision.seconds) {
-      decision = std::move(other);
-      units = std::move(others);
-    }
-  }
+  const Units units = make_units(request, order_by_open_values(request.graph));
+  const Decision decision = search_layouts(request, units);
   if (decision.seconds >= kImpossible) throw_impossible(request, units, decision.options.size());
   Sharding sharding = sharding_of(request, units, decision);
   describe_parameters(request, sharding);

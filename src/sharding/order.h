@@ -12,9 +12,4 @@ namespace epl {
 // with its forward, since they share its parameters and what it saved.
 std::vector<size_t> order_by_open_values(const Graph& graph);
 
-// Backward nodes stand beside the forward that they belong to, a node that reads one value that the
-// step makes directly behind the node that makes it, and what reads leaves alone before its first
-// reader. Wider, but where more ways are open than can be kept it loses fewer of the good ones.
-std::vector<size_t> order_by_calls(const Graph& graph);
-
 }  // namespace epl
