@@ -40,8 +40,8 @@
 // included as all_reduce; `held` is a device's pieces of parameters and optimizer state. Memory is
 // measured, and is that of the process that holds most, pages of libraries and shared memory
 // included: `peak` since its start, with the first step, which computes all of it once; `resident`
-// after the last step. The user's own tensors are whole in each worker, whatever is cut. Tokens of
-// the experts must move as many bytes as the formula says, or the run fails.
+// after the last step. Tokens of the experts must move as many bytes as the formula says, or the
+// run fails.
 //
 // The last line is one JSON object: `classifier` (workers) and `classifier_in_one_worker` (devices)
 // with `time_vs_data_parallel`, `bytes_vs_data_parallel`, `parameter_bytes_vs_whole`,
@@ -224,6 +224,7 @@ int run_all(const Arguments& arguments) {
       }
     }
   }
+  if (results.empty()) throw std::runtime_error("there is nothing to measure");
   print_table(results);
   print_json(results);
   return 0;

@@ -19,9 +19,9 @@ namespace epl::bench {
 
 constexpr double kRate = 1e-4, kMomentum = 0.9;
 constexpr double kCheckedRate = 1e-2;  // at kRate rounding of the parameters hides what happens
-// Of the classifier's inputs. Without it all scores are close to 0, no class is more likely than
-// another, and what the softmax adds to a gradient is a hundred thousandth of what the labels do:
-// sums over the classes of one device alone would go unnoticed.
+// Of the classifier's inputs. Without it all scores are close to 0 and no class is more likely than
+// another, so that the softmax hardly shows in the gradients beside the labels: that the largest
+// score of a row is one of all devices went unnoticed.
 constexpr double kCheckedScale = 20;
 // Of max |plain - epl| in the largest change of a parameter by two steps.
 constexpr double kTolerance = 1e-3;
