@@ -115,6 +115,7 @@ class Crew {
   }
 
   double peak_megabytes() const { return bench::peak_megabytes(pids_); }
+  Memory largest_memory() const { return bench::largest_memory(pids_); }
 
  private:
   std::vector<std::unique_ptr<Side>> processes_;

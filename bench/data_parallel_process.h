@@ -59,15 +59,6 @@ inline Stepper epl_stepper(const std::string& side, Program program) {
   return epl_stepper(program);
 }
 
-inline double sum_of_parameters(const Program& program) {
-  const torch::NoGradGuard no_grad;
-  double sum = 0;
-  for (const auto& parameter : program.net->parameters()) {
-    sum += parameter.to(torch::kDouble).abs().sum().item<double>();
-  }
-  return sum;
-}
-
 // Prints how far two steps are from the plain loop's, and what tells workers apart that differ.
 inline void check_process(const Workload& workload, const std::string& side) {
   const Program start = fresh(workload, kCheckedRate);
@@ -79,7 +70,8 @@ inline void check_process(const Workload& workload, const std::string& side) {
     plain_step(plain, devices, kDevices);
     step();
   }
-  std::printf("%.17g %.17g\n", worst_difference(start, plain, epl), sum_of_parameters(epl));
+  std::printf("%.17g %.17g\n", worst_difference(start, plain, epl, workload.tolerance),
+              sum_of_parameters(epl));
   std::fflush(stdout);
 }
 

@@ -71,27 +71,54 @@ class Load {
   const double own_before_;
 };
 
+// What a process holds, in megabytes.
+struct Memory {
+  double peak = 0;  // at most since it was started
+  double resident = 0;
+  double files = 0;   // of these, pages of files
+  double shared = 0;  // and of shared memory
+};
+
+inline Memory memory_of(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  Memory memory;
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words(line);
+    std::string key;
+    double kilobytes = 0;
+    words >> key >> kilobytes;
+    if (key == "VmHWM:") memory.peak = kilobytes / 1024;
+    if (key == "VmRSS:") memory.resident = kilobytes / 1024;
+    if (key == "RssFile:") memory.files = kilobytes / 1024;
+    if (key == "RssShmem:") memory.shared = kilobytes / 1024;
+  }
+  return memory;
+}
+
 // Megabytes that processes of one program have held at most, each its own peak. Pages of files and
 // of shared memory are in the peak of each of them and are counted once.
 inline double peak_megabytes(const std::vector<pid_t>& processes) {
   double own = 0, files = 0, shared = 0;
   for (pid_t pid : processes) {
-    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-    double peak = 0, of_files = 0, of_shared = 0;
-    for (std::string line; std::getline(status, line);) {
-      std::istringstream words(line);
-      std::string key;
-      double kilobytes = 0;
-      words >> key >> kilobytes;
-      if (key == "VmHWM:") peak = kilobytes;
-      if (key == "RssFile:") of_files = kilobytes;
-      if (key == "RssShmem:") of_shared = kilobytes;
-    }
-    own += peak - of_files - of_shared;
-    files = std::max(files, of_files);
-    shared = std::max(shared, of_shared);
+    const Memory memory = memory_of(pid);
+    own += memory.peak - memory.files - memory.shared;
+    files = std::max(files, memory.files);
+    shared = std::max(shared, memory.shared);
   }
-  return (own + files + shared) / 1024;
+  return own + files + shared;
+}
+
+// Of the process that holds most.
+inline Memory largest_memory(const std::vector<pid_t>& processes) {
+  Memory most;
+  for (pid_t pid : processes) {
+    const Memory memory = memory_of(pid);
+    most.peak = std::max(most.peak, memory.peak);
+    most.resident = std::max(most.resident, memory.resident);
+    most.files = std::max(most.files, memory.files);
+    most.shared = std::max(most.shared, memory.shared);
+  }
+  return most;
 }
 
 }  // namespace epl::bench

@@ -75,7 +75,7 @@ inline void check_process(const Case& asked, const std::string& side) {
     plain_step(plain, all, asked.micro_batches);
     step();
   }
-  std::printf("%.17g\n", worst_difference(start, plain, epl));
+  std::printf("%.17g\n", worst_difference(start, plain, epl, kTolerance));
   std::fflush(stdout);
 }
 

@@ -35,8 +35,11 @@ inline void plain_step(const Program& program, const std::vector<int>& those, in
   program.optimizer->step();
 }
 
-// Of the largest change that the plain loop made to a parameter, beyond what rounding explains.
-inline double worst_difference(const Program& start, const Program& plain, const Program& epl) {
+// In terms of the largest change that the plain loop made to a parameter: right where it is at most
+// `tolerance`. Of parameters that hardly change, what rounding explains is right, too: it counts as
+// that much at most.
+inline double worst_difference(const Program& start, const Program& plain, const Program& epl,
+                               double tolerance) {
   const torch::NoGradGuard no_grad;
   const auto from = start.net->parameters(), expected = plain.net->parameters(),
              found = epl.net->parameters();
@@ -45,9 +48,21 @@ inline double worst_difference(const Program& start, const Program& plain, const
     const double change = (expected[i] - from[i]).abs().max().item<double>();
     const double apart = (found[i] - expected[i]).abs().max().item<double>();
     const double rounding = 4 * std::ldexp(1.0, -23) * from[i].abs().max().item<double>();
-    if (apart > rounding || std::isnan(apart)) worst = std::max(worst, apart / change);
+    if (std::isnan(apart)) return apart;
+    if (apart == 0) continue;  // nor need it have changed
+    worst = std::max(worst, apart / std::max(change, rounding / tolerance));
   }
   return worst;
+}
+
+// Tells workers apart that differ.
+inline double sum_of_parameters(const Program& program) {
+  const torch::NoGradGuard no_grad;
+  double sum = 0;
+  for (const auto& parameter : program.net->parameters()) {
+    sum += parameter.to(torch::kDouble).abs().sum().item<double>();
+  }
+  return sum;
 }
 
 }  // namespace epl::bench
