@@ -1,4 +1,6 @@
 // What cannot be split, by its exact words; and what is split in part only, as the plan says it.
+#include <gmock/gmock.h>
+
 #include "base/text.h"
 #include "driver/test_trainer.h"
 
@@ -248,6 +250,40 @@ TEST_F(SplitErrors, ExpertsOfFourUsedUnderSplitOverTwo) {
     return net->forward(batch[0]).square().mean();
   });
   EXPECT_EQ(error_of([&] { trainer.step(rows(8)); }), "no error");
+}
+
+// LibTorch sees only what falls into a device's piece; numbers that fall into none are no zeros.
+TEST_F(SplitErrors, NumbersOfNoClassAndNoWord) {
+  devices(2);
+  torch::nn::Embedding words(5001, 1);
+  torch::nn::Linear head(1, 5001);
+  auto net = torch::nn::Sequential(words, head);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, [&](const Batch& batch) {
+    const With scope(split(2, "all"));
+    return torch::nn::functional::cross_entropy(head(words(batch[0])), batch[1]);
+  });
+  const Tensor good = torch::arange(64) * 70;
+  const auto with = [&](int64_t number) {
+    Tensor changed = good.clone();
+    changed[7] = number;
+    return changed;
+  };
+  trainer.step({good, good});
+  EXPECT_NE(trainer.plan().find("`0.weight` f32[5001,1] is cut in dim 0"), std::string::npos);
+  EXPECT_NE(trainer.plan().find("`1.weight` f32[5001,1] is cut in dim 0"), std::string::npos);
+  const Tensor before = head->weight.detach().clone();
+  for (const auto& [numbers, classes, wrong] :
+       {std::tuple(with(5001), good, "5001"), std::tuple(with(-1), good, "-1"),
+        std::tuple(good, with(5001), "5001"), std::tuple(good, with(-2), "-2")}) {
+    const Batch batch = {numbers, classes};
+    EXPECT_THAT(error_of([&] { trainer.step(batch); }),
+                testing::HasSubstr(concat("index ", wrong,
+                                          " is out of bounds for a dimension of size 5001 "
+                                          "(which is cut over devices)")));
+  }
+  EXPECT_TRUE(at::equal(head->weight.detach(), before));
+  trainer.step({good, with(-100)});  // is ignored
 }
 
 TEST_F(SplitErrors, AfterAnErrorTheNextStepWorks) {

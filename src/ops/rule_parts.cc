@@ -138,6 +138,16 @@ std::optional<Piece> piece_of_output(const LocalNode& at, size_t index) {
   return piece_in(at, outputs_of(at.node).at(index), at.cut.outputs.at(index));
 }
 
+int64_t whole_of_input(const LocalNode& at, size_t index) {
+  const auto dim = static_cast<size_t>(at.cut.inputs.at(index).dim);
+  return sizes_of(at.graph, inputs_of(at.node).at(index)).at(dim);
+}
+
+int64_t whole_of_output(const LocalNode& at, size_t index) {
+  const auto dim = static_cast<size_t>(at.cut.outputs.at(index).dim);
+  return sizes_of(at.graph, outputs_of(at.node).at(index)).at(dim);
+}
+
 Sizes input_sizes_here(const LocalNode& at, size_t index) {
   return local_sizes(sizes_of(at.graph, inputs_of(at.node).at(index)), at.cut.inputs.at(index),
                      at.parts, at.part);
@@ -162,20 +172,24 @@ ValueId Expression::converted(ValueId x, c10::ScalarType type) {
   return scalar("aten::_to_copy", x, static_cast<int64_t>(type));
 }
 
-Expression::Within Expression::within(ValueId index, Piece piece) {
-  const ValueId shifted = scalar("aten::sub.Scalar", index, piece.begin);
+Expression::Within Expression::within(ValueId index, const Range& range) {
+  const auto ignored = range.ignored ? c10::IValue(*range.ignored) : c10::IValue();
+  const ValueId shifted = to_.call(
+      "epl_rows::index_in_piece",
+      {value_argument(index), constant_argument(range.piece.begin), constant_argument(range.whole),
+       constant_argument(ignored), constant_argument(range.from_end)});
   const ValueId inside =
       binary("aten::bitwise_and.Tensor", scalar("aten::ge.Scalar", shifted, int64_t{0}),
-             scalar("aten::lt.Scalar", shifted, piece.length));
+             scalar("aten::lt.Scalar", shifted, range.piece.length));
   const ValueId local = binary("aten::mul.Tensor", shifted, inside);
   return {inside, local};
 }
 
-ValueId Expression::within_or_behind(ValueId index, Piece piece) {
-  const Within found = within(index, piece);
+ValueId Expression::within_or_behind(ValueId index, const Range& range) {
+  const Within found = within(index, range);
   const ValueId outside = unary("aten::bitwise_not", found.inside);
   return to_.call("aten::masked_fill.Scalar", {value_argument(found.index), value_argument(outside),
-                                               constant_argument(piece.length)});
+                                               constant_argument(range.piece.length)});
 }
 
 ValueId Expression::one_longer(ValueId x, size_t dim) {

@@ -52,6 +52,10 @@ Node local_copy(const LocalNode& at);
 std::optional<Piece> piece_of_input(const LocalNode& at, size_t index);
 std::optional<Piece> piece_of_output(const LocalNode& at, size_t index);
 
+// The length of what the cut letter is a piece of, in input or output `index`.
+int64_t whole_of_input(const LocalNode& at, size_t index);
+int64_t whole_of_output(const LocalNode& at, size_t index);
+
 // Sizes of input `index` on this device.
 Sizes input_sizes_here(const LocalNode& at, size_t index);
 
@@ -74,15 +78,22 @@ class Expression {
   c10::ScalarType dtype(ValueId x) { return to_.graph().value(x).type.dtype; }
   const Sizes& sizes(ValueId x) { return sizes_of(to_.graph(), x); }
 
+  // What indices mean: numbers below `whole`, else it is an error when the step runs.
+  struct Range {
+    Piece piece;  // of this device
+    int64_t whole = 0;
+    std::optional<int64_t> ignored = {};  // falls into no piece
+    bool from_end = false;                // numbers below 0 count from the end of the whole
+  };
   // Indices of the whole as indices of a piece: which of them fall into it, and those, 0 for
   // others.
   struct Within {
     ValueId inside;
     ValueId index;
   };
-  Within within(ValueId index, Piece piece);
+  Within within(ValueId index, const Range& range);
   // The same with the number behind the last one for those outside.
-  ValueId within_or_behind(ValueId index, Piece piece);
+  ValueId within_or_behind(ValueId index, const Range& range);
   ValueId one_longer(ValueId x, size_t dim);             // one more element at the end
   ValueId first(ValueId x, size_t dim, int64_t length);  // a view of the first elements
   // A view of rank `rank` with the dimensions of x from `dim` on, and others of size 1.

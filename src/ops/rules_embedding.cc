@@ -17,7 +17,8 @@ std::optional<Pattern> embedding(const Graph& graph, const Node& node) {
 std::vector<ValueId> split_embedding(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   Expression e(to);
-  const auto within = e.within(tensor_at(local, 1), *piece_of_input(at, 0));
+  const auto within =
+      e.within(tensor_at(local, 1), {*piece_of_input(at, 0), whole_of_input(at, 0)});
   const ValueId found = to.call_for(
       "aten::embedding", {local.arguments[0], value_argument(within.index)}, at.output_sizes(0));
   const ValueId outside = e.unary("aten::bitwise_not", within.inside);
@@ -40,9 +41,10 @@ std::vector<ValueId> split_embedding_backward(const LocalNode& at, Emitter& to) 
   Expression e(to);
   const ValueId padding =
       e.scalar("aten::eq.Scalar", tensor_at(local, 1), int_at(local, 3));  // has no gradient
-  const ValueId index = to.call("aten::masked_fill.Scalar",
-                                {value_argument(e.within_or_behind(tensor_at(local, 1), piece)),
-                                 value_argument(padding), constant_argument(piece.length)});
+  const ValueId index = to.call(
+      "aten::masked_fill.Scalar",
+      {value_argument(e.within_or_behind(tensor_at(local, 1), {piece, whole_of_output(at, 0)})),
+       value_argument(padding), constant_argument(piece.length)});
   const ValueId all =
       to.call_for("aten::embedding_dense_backward",
                   {local.arguments[0], value_argument(index), constant_argument(piece.length + 1),

@@ -84,8 +84,8 @@ std::optional<Pattern> index(const Graph& graph, const Node& node) {
 }
 
 // Numbers below zero count from the end of the whole.
-ValueId from_the_begin(const LocalNode& at, Expression& e, ValueId numbers, size_t dim) {
-  return e.scalar("aten::remainder.Scalar", numbers, input_sizes(at.graph, at.node, 0)[dim]);
+Expression::Range numbers_of(const LocalNode& at) {
+  return {*piece_of_input(at, 0), whole_of_input(at, 0), std::nullopt, /*from_end=*/true};
 }
 
 std::vector<ValueId> split_index(const LocalNode& at, Emitter& to) {
@@ -93,7 +93,7 @@ std::vector<ValueId> split_index(const LocalNode& at, Emitter& to) {
   const auto dim = static_cast<size_t>(at.cut.inputs[0].dim);
   Expression e(to);
   ValueId& numbers = local.arguments[1].values[dim];
-  const auto within = e.within(from_the_begin(at, e, numbers, dim), *piece_of_input(at, 0));
+  const auto within = e.within(numbers, numbers_of(at));
   numbers = within.index;
   const ValueId found = to.call("aten::index.Tensor", local.arguments);
   const ValueId outside = e.unary("aten::bitwise_not", within.inside);
@@ -120,7 +120,7 @@ std::vector<ValueId> split_index_put(const LocalNode& at, Emitter& to) {
   Expression e(to);
   local.arguments[0] = value_argument(e.one_longer(tensor_at(local, 0), dim));
   ValueId& numbers = local.arguments[1].values[dim];
-  numbers = e.within_or_behind(from_the_begin(at, e, numbers, dim), piece);
+  numbers = e.within_or_behind(numbers, numbers_of(at));
   Sizes sizes = at.output_sizes(0);
   sizes[dim] += 1;
   const ValueId longer = to.call_for(op_name(local), local.arguments, sizes);
