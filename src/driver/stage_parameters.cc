@@ -55,6 +55,17 @@ void broadcast(const Travels& travels) {
   }
 }
 
+template <typename Visit>
+void for_each_piece_of_others(const Job& job, const ReadyStep& step, const Visit& visit) {
+  const int here = job.cluster().worker_index;
+  for (const auto& holder : step.gradients().holders()) {
+    for (size_t i = 0; i < holder.pieces.size(); ++i) {
+      const bool own = workers_with(step, {holder.stages[i]}, job.cluster()).count(here) != 0;
+      if (!own) visit(holder, holder.pieces[i]);
+    }
+  }
+}
+
 }  // namespace
 
 int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cluster& cluster) {
@@ -92,18 +103,22 @@ void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf&
   broadcast(travels);
 }
 
+int64_t bytes_of_others(const Job& job, const ReadyStep& step) {
+  int64_t bytes = 0;
+  for_each_piece_of_others(job, step, [&](const StepGradients::Holders& holder, Piece piece) {
+    const at::Tensor& whole = holder.parameter;
+    bytes += static_cast<int64_t>(whole.nbytes()) / whole.size(holder.cut_dim) * piece.length;
+  });
+  return bytes;
+}
+
 void release_pieces_of_others(const Job& job, const ReadyStep& step, const PiecesOf& pieces_of) {
-  const int here = job.cluster().worker_index;
-  for (const auto& holder : step.gradients().holders()) {
-    for (size_t i = 0; i < holder.pieces.size(); ++i) {
-      if (workers_with(step, {holder.stages[i]}, job.cluster()).count(here) != 0) continue;
-      const Piece& piece = holder.pieces[i];
-      for (const at::Tensor& whole : pieces_of(holder.parameter)) {
-        if (!whole.device().is_cpu() || !whole.is_contiguous()) continue;
-        release_pages(whole, holder.cut_dim, piece.begin, piece.length);
-      }
+  for_each_piece_of_others(job, step, [&](const StepGradients::Holders& holder, Piece piece) {
+    for (const at::Tensor& whole : pieces_of(holder.parameter)) {
+      if (!whole.device().is_cpu() || !whole.is_contiguous()) continue;
+      release_pages(whole, holder.cut_dim, piece.begin, piece.length);
     }
-  }
+  });
 }
 
 void gather_parameters(Job& job, const ReadyStep& step, Gather which) {

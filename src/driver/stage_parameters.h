@@ -22,6 +22,9 @@ enum class Among : uint8_t { kAll, kHolders };
 using PiecesOf = std::function<std::vector<at::Tensor>(const at::Tensor& parameter)>;
 void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf& pieces_of);
 
+// Bytes of the pieces of parameters that only other workers have.
+int64_t bytes_of_others(const Job& job, const ReadyStep& step);
+
 // Gives back the memory of what only other workers have: of such tensors the pieces that this
 // worker does not have.
 void release_pieces_of_others(const Job& job, const ReadyStep& step, const PiecesOf& pieces_of);

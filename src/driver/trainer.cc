@@ -2,8 +2,10 @@
 #include <epl/trainer.h>
 
 #include <algorithm>
+#include <iostream>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "driver/agreement.h"
 #include "driver/checkpoint_file.h"
 #include "driver/measured_costs.h"
@@ -111,11 +113,27 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   ready.average_state(job->workers());
   const bool gathers = config.get<bool>("pipeline.gather_parameters");
   epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
-  if (!gathers) release_what_others_hold(ready);
+  if (gathers) {
+    tell_what_is_fetched(ready);
+  } else {
+    release_what_others_hold(ready);
+  }
   timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   ++steps;
   return result;
+}
+
+// Once, where it is much: no step needs it.
+void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
+  constexpr int64_t kMuch = 1 << 20;
+  if (steps > 0 || job->workers() == nullptr || job->cluster().worker_index != 0) return;
+  const int64_t bytes = bytes_of_others(*job, ready);
+  if (bytes < kMuch) return;
+  std::clog << "epl: after each step worker 0 fetches " << human_bytes(bytes)
+            << " of parameters that other workers have cut pieces of, so that all can be read at "
+               "any time; with pipeline.gather_parameters = false it takes neither time nor memory "
+               "for them before trainer.gather_parameters() or trainer.save()\n";
 }
 
 // Once after whatever made them whole here: a recording, or somebody who asked for them.

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <functional>
+#include <iostream>
 #include <set>
+#include <sstream>
 
 #include "tests/parity/split_pair.h"
 
@@ -55,6 +57,23 @@ TEST(SplitMemory, OfAWorkerIsThatOfItsPieces) {
     expect_half();
   });
   unlink(path.c_str());
+}
+
+// What no step needs is said once, with what to do about it.
+TEST(SplitMemory, ThatIsFetchedForNobodyIsSaid) {
+  run_on_workers({1, 1}, [](int worker) {
+    std::ostringstream said;
+    std::streambuf* const before = std::clog.rdbuf(said.rdbuf());
+    epl::init();
+    Sgd pair(256, 5000, 2, torch::optim::SGDOptions(0.1));
+    for (int i = 0; i < 2; ++i) pair.step(batch_of(8, 5000, i));
+    pair.expect_equal();  // without being asked
+    std::clog.rdbuf(before);
+    const std::string words = "epl: after each step worker 0 fetches 2.5 MiB of parameters";
+    const std::string all = said.str();
+    EXPECT_EQ(all.find(words) != std::string::npos, worker == 0) << all;
+    EXPECT_EQ(all.rfind(words), all.find(words)) << all;
+  });
 }
 
 std::string notes_of(const Trainer& trainer) {
