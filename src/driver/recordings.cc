@@ -99,6 +99,7 @@ Capture Recordings::record(const Batch& batch) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
   Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
+  subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
   const std::vector<bool> made_cut = parameters_made_cut(captured.graph);
   const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
@@ -226,7 +227,6 @@ std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
 std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const Capture& capture,
                                                   TwoSizes sizes) {
   LocalReplicas& replicas = subject_.replicas;
-  replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (ways_ == nullptr) {
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
