@@ -3,13 +3,13 @@
 #include <ATen/Functions.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/library.h>
 
 #include <numeric>
 #include <string>
 
 #include "base/check.h"
 #include "comm/along.h"
+#include "runtime/operators.h"
 
 namespace epl {
 namespace {
@@ -186,15 +186,12 @@ at::Tensor all_gather_meta(const at::Tensor& x, int64_t dim, at::IntArrayRef pie
 // library is linked. The kernels are the CPU's own and not for all backends: that is what
 // out_variant (ops/facts.h) takes.
 TORCH_LIBRARY(epl, library) {
-  const auto define = [&](const std::string& name, const std::string& arguments) {
-    library.def(concat(name, "(", arguments, ") -> Tensor").c_str());
-    library.def(concat(name, ".out(", arguments, ", *, Tensor(a!) out) -> Tensor(a!)").c_str());
-  };
-  define("all_reduce", "Tensor x, str op");
-  define("broadcast", "Tensor x, int root");
-  define("all_gather", "Tensor x, int dim, int[] pieces");
-  define("reduce_scatter", "Tensor x, int dim, int[] pieces");
-  define("all_to_all", "Tensor x, int from, int to, int[] from_pieces, int[] to_pieces");
+  define_with_out(library, "all_reduce", "Tensor x, str op");
+  define_with_out(library, "broadcast", "Tensor x, int root");
+  define_with_out(library, "all_gather", "Tensor x, int dim, int[] pieces");
+  define_with_out(library, "reduce_scatter", "Tensor x, int dim, int[] pieces");
+  define_with_out(library, "all_to_all",
+                  "Tensor x, int from, int to, int[] from_pieces, int[] to_pieces");
 }
 
 TORCH_LIBRARY_IMPL(epl, CPU, library) {

@@ -8,7 +8,8 @@
 // their piece, so numbers that fall into none of them are found here.
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/library.h>
+
+#include "runtime/operators.h"
 
 namespace epl {
 namespace {
@@ -50,11 +51,8 @@ at::Tensor index_in_piece_meta(const at::Tensor& index, int64_t, int64_t, c10::o
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(epl_rows, library) {
-  library.def(
-      "index_in_piece(Tensor index, int begin, int whole, int? ignored, bool from_end) -> Tensor");
-  library.def(
-      "index_in_piece.out(Tensor index, int begin, int whole, int? ignored, bool from_end, *, "
-      "Tensor(a!) out) -> Tensor(a!)");
+  define_with_out(library, "index_in_piece",
+                  "Tensor index, int begin, int whole, int? ignored, bool from_end");
 }
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {

@@ -15,12 +15,11 @@
 #include <ATen/Functions.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <string>
 
-#include "base/check.h"
+#include "runtime/operators.h"
 
 namespace epl {
 namespace {
@@ -141,13 +140,9 @@ at::Tensor like_first_meta(const at::Tensor& x, const at::Tensor&, const at::Ten
 }  // namespace
 
 TORCH_LIBRARY(epl_rows, library) {
-  const auto define = [&](const std::string& name, const std::string& arguments) {
-    library.def(concat(name, "(", arguments, ") -> Tensor").c_str());
-    library.def(concat(name, ".out(", arguments, ", *, Tensor(a!) out) -> Tensor(a!)").c_str());
-  };
-  define("sum_exp", "Tensor x, Tensor largest, int dim");
-  define("log_softmax", "Tensor x, Tensor largest, Tensor sum");
-  define("log_softmax_backward", "Tensor gradient, Tensor output, Tensor sum");
+  define_with_out(library, "sum_exp", "Tensor x, Tensor largest, int dim");
+  define_with_out(library, "log_softmax", "Tensor x, Tensor largest, Tensor sum");
+  define_with_out(library, "log_softmax_backward", "Tensor gradient, Tensor output, Tensor sum");
 }
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {

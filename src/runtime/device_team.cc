@@ -52,8 +52,8 @@ DeviceTeam::DeviceTeam(std::vector<CoreShare> cores) {
   for (int i = 1; i < size(); ++i) {
     devices_[static_cast<size_t>(i)]->thread = std::thread([this, i] { serve(i); });
   }
-  // A thread that starts asks LibTorch for its pool. All have done so now: in a process that ends at
-  // once the pool could be gone before, and they would wait for ever.
+  // A thread that starts asks LibTorch for its pool. All have done so now: in a process that ends
+  // at once the pool could be gone before, and they would wait for ever.
   if (size() > 1) run([](int) {});
 }
 

@@ -2,25 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <vector>
 
+#include "runtime/test_pages.h"
+
 namespace epl {
 namespace {
-
-// Which pages of a tensor are in memory, as the system says: the share of them.
-double resident_share(const at::Tensor& x) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(x.data_ptr()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(x.data_ptr()) + x.nbytes();
-  std::vector<unsigned char> pages((end - begin + page - 1) / page);
-  EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()), 0);
-  double count = 0;
-  for (unsigned char state : pages) count += state & 1;
-  return count / static_cast<double>(pages.size());
-}
 
 at::Tensor counted(at::IntArrayRef sizes) {
   return at::arange(c10::multiply_integers(sizes), at::kFloat).view(sizes);

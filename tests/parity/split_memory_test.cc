@@ -1,5 +1,4 @@
 // What workers hold of parameters that are cut over them, and what stays where it is.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <functional>
@@ -7,23 +6,11 @@
 #include <set>
 #include <sstream>
 
+#include "runtime/test_pages.h"
 #include "tests/parity/split_pair.h"
 
 namespace epl::parity {
 namespace {
-
-// The share of a tensor's pages that are in memory, as the system says. (A page that was only read
-// counts as well, so this is asked before anybody looks at a tensor.)
-double resident_share(const torch::Tensor& x) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(x.data_ptr()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(x.data_ptr()) + x.nbytes();
-  std::vector<unsigned char> pages((end - begin + page - 1) / page);
-  EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()), 0);
-  double count = 0;
-  for (unsigned char state : pages) count += state & 1;
-  return count / static_cast<double>(pages.size());
-}
 
 const Config kPiecesStay{{"pipeline.gather_parameters", false}};
 
