@@ -61,6 +61,13 @@ std::string instructions(const Plan& plan, size_t program) {
   return "\n" + text.substr(begin, text.find("leaves", begin) - begin);
 }
 
+// Segments of the first stage have no loss, which is no view of anything: what lies before the
+// first slot differed from worker to worker, and so did their plans.
+TEST(LowerPipeline, PrintsNoViewWhereThereIsNoSlot) {
+  const std::string text = print_plan(lowered(kTwoChunks, {}));
+  EXPECT_EQ(text.find("\n    _"), std::string::npos) << text;
+}
+
 TEST(LowerPipeline, GivesEachStageItsProgram) {
   EXPECT_EQ("\n" + print_plan(lowered(kTwoChunks, {})), R"(
 plan: 2 programs, 2 micro batches, 1 replica of 2 devices, arena 320 B

@@ -74,7 +74,7 @@ std::set<SlotId> views_of(const Program& program) {
   }
   std::set<SlotId> views;
   const auto look = [&](SlotId id) {
-    if (known.count(id) == 0) views.insert(id);
+    if (id != kNoSlot && known.count(id) == 0) views.insert(id);
   };
   for (size_t i = 0; i < program.segments.size(); ++i) {
     for (const auto& call : program.segments[i].calls) for_each_operand(call, look);
