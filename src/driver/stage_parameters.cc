@@ -55,14 +55,20 @@ void broadcast(const Travels& travels) {
   }
 }
 
+// Visits what this worker neither updates nor reads: pieces, and parameters of other stages.
 template <typename Visit>
 void for_each_piece_of_others(const Job& job, const ReadyStep& step, const Visit& visit) {
-  const int here = job.cluster().worker_index;
+  const auto is_here = [&](const std::vector<int>& stages) {
+    return workers_with(step, stages, job.cluster()).count(job.cluster().worker_index) != 0;
+  };
   for (const auto& holder : step.gradients().holders()) {
+    const at::Tensor& parameter = holder.parameter;
     for (size_t i = 0; i < holder.pieces.size(); ++i) {
-      const bool own = workers_with(step, {holder.stages[i]}, job.cluster()).count(here) != 0;
-      if (!own) visit(holder, holder.pieces[i]);
+      if (!is_here({holder.stages[i]})) visit(parameter, holder.cut_dim, holder.pieces[i]);
     }
+    const bool elsewhere =
+        holder.cut_dim < 0 && !is_here(holder.stages) && !is_here(holder.readers);
+    if (elsewhere && parameter.dim() > 0) visit(parameter, 0, Piece{0, parameter.size(0)});
   }
 }
 
@@ -105,18 +111,19 @@ void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf&
 
 int64_t bytes_of_others(const Job& job, const ReadyStep& step) {
   int64_t bytes = 0;
-  for_each_piece_of_others(job, step, [&](const StepGradients::Holders& holder, Piece piece) {
-    const at::Tensor& whole = holder.parameter;
-    bytes += static_cast<int64_t>(whole.nbytes()) / whole.size(holder.cut_dim) * piece.length;
+  for_each_piece_of_others(job, step, [&](const at::Tensor& whole, int dim, Piece piece) {
+    if (whole.numel() > 0) {
+      bytes += static_cast<int64_t>(whole.nbytes()) / whole.size(dim) * piece.length;
+    }
   });
   return bytes;
 }
 
 void release_pieces_of_others(const Job& job, const ReadyStep& step, const PiecesOf& pieces_of) {
-  for_each_piece_of_others(job, step, [&](const StepGradients::Holders& holder, Piece piece) {
-    for (const at::Tensor& whole : pieces_of(holder.parameter)) {
+  for_each_piece_of_others(job, step, [&](const at::Tensor& parameter, int dim, Piece piece) {
+    for (const at::Tensor& whole : pieces_of(parameter)) {
       if (!whole.device().is_cpu() || !whole.is_contiguous()) continue;
-      release_pages(whole, holder.cut_dim, piece.begin, piece.length);
+      release_pages(whole, dim, piece.begin, piece.length);
     }
   });
 }

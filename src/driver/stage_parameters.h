@@ -22,11 +22,11 @@ enum class Among : uint8_t { kAll, kHolders };
 using PiecesOf = std::function<std::vector<at::Tensor>(const at::Tensor& parameter)>;
 void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf& pieces_of);
 
-// Bytes of the pieces of parameters that only other workers have.
+// Bytes of parameters, or pieces of them, that only other workers update and read.
 int64_t bytes_of_others(const Job& job, const ReadyStep& step);
 
-// Gives back the memory of what only other workers have: of such tensors the pieces that this
-// worker does not have.
+// Gives back the memory of what only other workers update and read, of tensors that lie as a
+// parameter does.
 void release_pieces_of_others(const Job& job, const ReadyStep& step, const PiecesOf& pieces_of);
 
 // Brings the parameters that the step updates to the workers that do not: all of them, or those

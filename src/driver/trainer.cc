@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -131,7 +132,7 @@ void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
   const int64_t bytes = bytes_of_others(*job, ready);
   if (bytes < kMuch) return;
   std::clog << "epl: after each step worker 0 fetches " << human_bytes(bytes)
-            << " of parameters that other workers have cut pieces of, so that all can be read at "
+            << " of parameters that other workers update, so that all can be read at "
                "any time; with pipeline.gather_parameters = false it takes neither time nor memory "
                "for them before trainer.gather_parameters() or trainer.save()\n";
 }
@@ -140,9 +141,16 @@ void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
 void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
   if (job->workers() == nullptr || released == recordings.made()) return;
   released = recordings.made();
+  std::map<const c10::StorageImpl*, int> users;  // another tensor may show the same memory
+  for (const auto* tensors : {&model.parameters(), &model.state()}) {
+    for (const auto& [name, tensor] : *tensors) {
+      if (tensor.has_storage()) ++users[tensor.storage().unsafeGetStorageImpl()];
+    }
+  }
   release_pieces_of_others(*job, ready, [&](const at::Tensor& parameter) {
     std::vector<at::Tensor> tensors = state_tensors(model, parameter);
-    tensors.push_back(parameter.detach());
+    const bool own = users[parameter.storage().unsafeGetStorageImpl()] == 1;
+    if (own) tensors.push_back(parameter.detach());
     return tensors;
   });
 }

@@ -46,6 +46,39 @@ TEST(SplitMemory, OfAWorkerIsThatOfItsPieces) {
   unlink(path.c_str());
 }
 
+// The same for stages: each worker holds the parameters of its own.
+TEST(SplitMemory, OfAStageIsThatOfItsParameters) {
+  run_on_workers({1, 1}, [](int worker) {
+    epl::init(Config{{"pipeline.gather_parameters", false}, {"pipeline.num_micro_batch", 2}});
+    const auto fresh = [] { return Sgd::fresh(2000, 2000); };
+    const auto plain = fresh(), net = fresh();
+    torch::optim::SGD plain_optimizer(plain->parameters(), 0.1), optimizer(net->parameters(), 0.1);
+    Trainer trainer(net, optimizer, [&](const Batch& batch) {
+      torch::Tensor x;
+      {
+        const With scope(replicate(1, "body"));
+        x = torch::tanh(net->body(batch[0]));
+      }
+      const With scope(replicate(1, "head"));
+      return cross_entropy(net->head(x), batch[1]);
+    });
+    for (int i = 0; i < 3; ++i) {
+      const Batch batch = batch_of(i == 2 ? 4 : 8, 2000, i);  // the last one is recorded again
+      plain_optimizer.zero_grad();
+      plain->loss_of(batch).backward();
+      plain_optimizer.step();
+      trainer.step(batch);
+    }
+    const double share = resident_share(net->head->weight);
+    EXPECT_TRUE(worker == 0 ? share < 0.1 : share == 1) << share;
+    trainer.gather_parameters();
+    for (const auto& parameter : plain->named_parameters()) {
+      const torch::Tensor other = net->named_parameters()[parameter.key()];
+      EXPECT_TRUE(torch::allclose(parameter.value(), other, 1e-4, 1e-6)) << parameter.key();
+    }
+  });
+}
+
 // What no step needs is said once, with what to do about it.
 TEST(SplitMemory, ThatIsFetchedForNobodyIsSaid) {
   run_on_workers({1, 1}, [](int worker) {
