@@ -85,7 +85,7 @@ class Trainer {
   StepResult step(const BatchSource& source);
 
   // Runs `fn` on the batch with every module in eval mode and gradients off, then restores the
-  // modes.
+  // modes. Where parameters lie on other workers, gather_parameters() comes before it.
   StepOutput evaluate(const StepFunction& fn, const Batch& batch);
 
   // The plan that the last step ran, as text. Before the first step there is none: an error.
@@ -101,9 +101,9 @@ class Trainer {
   // what is left of the difference is neither computing nor the schedule.
   Timeline simulated() const;
 
-  // Where the stages of a pipeline lie on several workers: brings the parameters of all stages to
-  // this worker. Every step does it by itself unless pipeline.gather_parameters is false. On all
-  // workers together.
+  // Where the stages of a pipeline, or the pieces of what is split, lie on several workers: brings
+  // all of them to this worker. Every step does it by itself unless pipeline.gather_parameters is
+  // false; then they stay until the next step. On all workers together.
   void gather_parameters();
 
   // Parameters, buffers and optimizer state in one file, written to a temporary name first so that

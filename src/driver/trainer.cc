@@ -155,6 +155,19 @@ void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
   });
 }
 
+// Whoever runs the network by itself would compute with zeros.
+void Trainer::Impl::check_all_is_here(const std::string& who) const {
+  const ReadyStep* last = recordings.last();
+  if (last == nullptr || job->workers() == nullptr || released < 0) return;
+  const int64_t bytes = bytes_of_others(*job, *last);
+  EPL_CHECK(
+      bytes == 0,
+      concat(human_bytes(bytes), " of the parameters lie on other workers since the last step"),
+      who,
+      "trainer.gather_parameters() on all workers before, or "
+      "pipeline.gather_parameters = true");
+}
+
 void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs) {
   const Placement& placement = ready.placement();
   timeline = Timeline();
@@ -198,6 +211,7 @@ StepResult Trainer::step(const BatchSource& source) {
 }
 
 StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
+  impl_->check_all_is_here("epl::Trainer::evaluate");
   const Model::EvalMode eval(impl_->model);
   const torch::NoGradGuard no_grad;
   return fn(batch);

@@ -56,6 +56,7 @@ struct Trainer::Impl {
   double clip_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  void check_all_is_here(const std::string& who) const;
   void tell_what_is_fetched(const ReadyStep& ready);
   void release_what_others_hold(const ReadyStep& ready);
   double seconds_since_begin() const {
