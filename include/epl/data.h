@@ -27,7 +27,8 @@
 #pragma once
 
 #include <epl/io.h>
-#include <torch/torch.h>
+#include <torch/arg.h>
+#include <torch/data/samplers/base.h>
 
 #include <cstdint>
 #include <memory>

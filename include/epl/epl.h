@@ -5,6 +5,8 @@
 //   epl::DistributedSampler sampler(dataset_size);                  // data.h
 //   epl::Trainer trainer(net, optimizer, step_function);            // trainer.h
 //   trainer.step({data, target});
+//
+// It brings all of <torch/torch.h>; the single headers bring only what they name.
 #pragma once
 
 #include <epl/cluster.h>
@@ -17,3 +19,4 @@
 #include <epl/step.h>
 #include <epl/strategy.h>
 #include <epl/trainer.h>
+#include <torch/torch.h>

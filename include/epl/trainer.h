@@ -19,7 +19,8 @@
 
 #include <epl/step.h>
 #include <epl/timeline.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <functional>
 #include <initializer_list>

@@ -1,5 +1,10 @@
 #include "driver/auto_stages.h"
 
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include <epl/data.h>
+#include <torch/serialize/archive.h>
 
 #include <utility>
 

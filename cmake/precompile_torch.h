@@ -1,0 +1,5 @@
+// For programs that build models: all of LibTorch's C++ interface.
+#pragma once
+#include <torch/torch.h>
+
+#include "precompile_aten.h"
