@@ -1,4 +1,4 @@
-// For programs and tests that build models: all of LibTorch's C++ interface.
+// For programs that build models: all of LibTorch's C++ interface.
 #pragma once
 #include <torch/torch.h>
 

@@ -345,9 +345,7 @@ TEST(StageCuts, GiveEveryOperatorOfEveryModelTheStageThatWasCountedForIt) {
 }
 
 TEST(StageCuts, OfATransformerAreEvenAndLieBetweenItsBlocks) {
-  const auto net = std::make_shared<models::Bert>(models::TransformerSize{50, 64, 4, 2, 16});
-  const models::ModelStep step = models::classifier("bert", net, models::ids_below(50, {4, 16}), 2);
-  Graph graph = step.capture();
+  Graph graph = models::bert_step().capture();
   const StageCuts chosen = choose_stage_cuts(graph, estimated_costs(graph), stages(2, 0.05));
   EXPECT_LT(chosen.pace, 0.53 * estimated_costs(graph).total());
   EXPECT_NE(chosen.explanation.find("// block2.qkv to head"), std::string::npos)

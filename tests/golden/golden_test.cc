@@ -16,6 +16,7 @@
 #include "ir/text.h"
 #include "program/text.h"
 #include "tests/models/steps.h"
+#include "tests/models/transformer.h"
 
 namespace epl {
 namespace {

@@ -1,6 +1,8 @@
 // Every test model as a program for the parity tests, with a batch that can be cut over devices.
 #pragma once
 
+#include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Calls of operators, at least one for each row of the table of rules.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 #include <vector>

@@ -3,7 +3,8 @@
 
 #include <set>
 
-#include "capture/test_capture.h"
+#include "base/text.h"
+#include "ir/text.h"
 #include "ops/rule.h"
 #include "passes/purify.h"
 #include "tests/models/steps.h"
@@ -49,7 +50,7 @@ TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
   std::set<std::string> without;
   for (const models::ModelStep& step : models::all_steps()) {
     SCOPED_TRACE(step.name);
-    Graph graph = graph_of(*step.net, step.step, step.batch);
+    Graph graph = step.capture();
     Purify().run(graph);
     for (const Node& node : graph.nodes) {
       if (find_rule(node.op) == nullptr) without.insert(op_name(node));
