@@ -35,6 +35,9 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
     } catch (const GuardFailed& failed) {
       before->restore();
       for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
+      const int where = job->team().failed_device();
+      sample = std::max(0, reader_of(ready, where)) * per_device +
+               runs[static_cast<size_t>(where)].micro_batch;
       recordings.forget(ready);
       EPL_CHECK(first_failure.empty(),
                 concat("the micro batches of step ", steps,
@@ -42,9 +45,6 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
                 config.asked_by("pipeline.num_micro_batch"),
                 "micro batches that do not differ in this, or a step that does not read it back");
       first_failure = failed.what();
-      const int where = job->team().failed_device();
-      sample = std::max(0, reader_of(ready, where)) * per_device +
-               runs[static_cast<size_t>(where)].micro_batch;
       recordings.warn_of_recording_again(failed.what());
     }
   }
