@@ -1,5 +1,6 @@
 // Data parallelism over several workers, which are processes: the same parameters on all of them,
 // and those of the plain loop.
+#include "tests/models/mlp.h"
 #include "tests/models/programs.h"
 #include "tests/parity/parity.h"
 
