@@ -5,8 +5,10 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "capture/made_under_split.h"
 #include "config/checks.h"
 #include "cost/node_cost.h"
+#include "driver/agreement.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -95,6 +97,25 @@ Capture Recordings::record_with_chosen_stages(const Batch& batch) {
   return capture(batch, chosen_->cuts);
 }
 
+namespace {
+
+// Without any strategy every device has a replica of its own, and nothing is cut.
+void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
+                          const Placement& placement) {
+  const auto cut = std::find(made_cut.begin(), made_cut.end(), true);
+  if (cut == made_cut.end() || !graph.taskgraphs.empty() || placement.splits()) return;
+  const Leaf& leaf = graph.leaves[static_cast<size_t>(cut - made_cut.begin())];
+  const auto scope = made_under_split(leaf.tensor);
+  throw Error(concat("`", leaf.name, "` was made to be cut over ", scope->device_count,
+                     " devices, but the step that uses it has no strategy: every device would have "
+                     "all of it"),
+              scope->asked_by(),
+              concat("epl::set_default_strategy(epl::replicate(", scope->device_count,
+                     ")) before the step"));
+}
+
+}  // namespace
+
 Capture Recordings::record(const Batch& batch) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
@@ -105,6 +126,7 @@ Capture Recordings::record(const Batch& batch) {
   const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
   Placement found =
       find_placement(captured.graph.taskgraphs, subject_.job.cluster(), subject_.config, any_cut);
+  check_cut_parameters(captured.graph, made_cut, found);
   EPL_CHECK(!placement_ || *placement_ == found,
             concat("the strategies ask for replicas of ", join(found.stage_devices, " + "),
                    " devices, in an earlier step of ",
@@ -124,8 +146,10 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
   };
   try {
     probe(sample);
-  } catch (const c10::Error&) {
-    // Batch norm of one row, for one: with the stages of a pipeline a micro batch has more rows.
+  } catch (const std::exception&) {
+    // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
+    // pipeline, or under split, a micro batch has more rows. Some checks of LibTorch throw
+    // std::runtime_error.
     probe(whole);
   }
   return *placement_;
@@ -251,6 +275,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   forget_out_of_date();
   Key key = key_of(batch);
   const bool changed = last_ == nullptr || key != last_key_;
+  agree_that_it_changes(changed, batch);
   if (changed) {
     auto found = ready_.find(key);
     if (found == ready_.end()) {
@@ -275,6 +300,21 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   if (changed && !gathers()) gather_parameters(subject_.job, *last_, Gather::kRead);
   last_->last_used = step;
   return *last_;
+}
+
+// Stages and parts of one step on several workers run the same recording. A worker that goes over
+// to another one alone would wait for the others, and they for it.
+void Recordings::agree_that_it_changes(bool changed, const Batch& batch) {
+  Communicator* const workers = subject_.job.workers();
+  if (workers == nullptr || made_ == 0 || !placement_ || !placement_->has_roles()) return;
+  const at::Tensor said = at::tensor({changed ? 1.0 : 0.0, changed ? 0.0 : 1.0});
+  workers->all_reduce({said}, ReduceOp::kMax);
+  if (said.sum().item<double>() < 2) return;
+  std::vector<std::string> shapes;
+  for (const auto& tensor : batch) shapes.push_back(concat(tensor.sizes()));
+  check_same_on_all_workers(subject_.job, "the batch",
+                            changed ? concat("another shape than before: ", join(shapes, ", "))
+                                    : "the shape of the step before");
 }
 
 bool Recordings::gathers() const { return subject_.config.get<bool>("pipeline.gather_parameters"); }

@@ -252,6 +252,64 @@ TEST_F(SplitErrors, ExpertsOfFourUsedUnderSplitOverTwo) {
   EXPECT_EQ(error_of([&] { trainer.step(rows(8)); }), "no error");
 }
 
+TEST_F(SplitErrors, ASparseGradient) {
+  devices(2);
+  torch::nn::Embedding words(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  torch::optim::SGD optimizer(words->parameters(), 0.1);
+  const Strategy scope = split(2, "all");
+  Trainer trainer(words, optimizer, [&](const Batch& batch) {
+    const With all(scope);
+    return words(batch[0]).sum();
+  });
+  EXPECT_EQ(error_of([&] { trainer.step({torch::arange(8)}); }),
+            concat("epl: the gradient of `weight` is sparse, which cannot be cut over devices\n"
+                   "  asked by: ",
+                   scope.asked_by(),
+                   "\n  try:      EmbeddingOptions::sparse(false), or the table outside of the "
+                   "split scope"));
+}
+
+TEST_F(SplitErrors, ExpertsWithoutAStrategyAround) {
+  devices(2);
+  const Strategy experts = split(2, "experts");
+  EXPECT_EQ(error_of_experts(4, experts, nothing),
+            "epl: `weight` was made to be cut over 2 devices, but the step that uses it has no "
+            "strategy: every device would have all of it\n  asked by: " +
+                experts.asked_by() +
+                "\n  try:      epl::set_default_strategy(epl::replicate(2)) before the step");
+}
+
+// A step may write its number of rows down; it is first tried with those of one device.
+TEST_F(SplitErrors, NoneForAStepThatKnowsItsRows) {
+  devices(2);
+  OneLayer net(6, 4);
+  EXPECT_EQ(net.error_of_step(
+                [&](const Batch& batch) {
+                  const With all(split(2, "all"));
+                  return net.layer(batch[0].view({8, 6})).sum();
+                },
+                {torch::randn({8, 6})}),
+            "no error");
+}
+
+// The gradient of what a softmax does not see is 0 but for rounding, which Adam makes steps of.
+TEST_F(SplitErrors, NoneForRoundingWhereAGradientIsZero) {
+  devices(2, {{"debug.verify_steps", 3}});
+  torch::nn::Linear layer(16, 16);
+  auto shift = torch::nn::Linear(16, 1);
+  auto net = torch::nn::Sequential(layer, shift);
+  torch::optim::Adam optimizer(net->parameters(), 0.01);
+  Trainer trainer(net, optimizer, [&](const Batch& batch) {
+    const With all(split(2, "all"));
+    const Tensor x = layer(batch[0]);
+    return torch::nn::functional::cross_entropy(x + shift(torch::tanh(x)), batch[1]);
+  });
+  torch::manual_seed(1);
+  for (int i = 0; i < 3; ++i) {
+    trainer.step({torch::randn({64, 16}), torch::randint(16, {64}, torch::kLong)});
+  }
+}
+
 // LibTorch sees only what falls into a device's piece; numbers that fall into none are no zeros.
 TEST_F(SplitErrors, NumbersOfNoClassAndNoWord) {
   devices(2);

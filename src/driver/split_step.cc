@@ -149,6 +149,29 @@ void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptio
   }
 }
 
+namespace {
+
+void check_strided(const ShardingRequest& request) {
+  const Graph& graph = request.graph;
+  for (const auto& gradient : graph.gradients) {
+    const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+      bool makes = false;
+      for_each_output(node, [&](ValueId id) { makes |= id == gradient.value; });
+      return makes;
+    });
+    const auto at = static_cast<size_t>(maker - graph.nodes.begin());
+    if (maker == graph.nodes.end() || !request.is_inside(at)) continue;
+    EPL_CHECK(
+        graph.value(gradient.value).type.layout == c10::kStrided,
+        concat("the gradient of `", graph.leaves[static_cast<size_t>(gradient.parameter)].name,
+               "` is sparse, which cannot be cut over devices"),
+        request.asked_by,
+        "EmbeddingOptions::sparse(false), or the table outside of the split scope");
+  }
+}
+
+}  // namespace
+
 CompiledStep compile_split(SplitRecording recording, const Config& config,
                            const CompileOptions& options) {
   CompiledStep compiled;
@@ -167,6 +190,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
     request.made_cut = parameters_made_cut(compiled.graph);
     check_made_cut(compiled.graph, request.made_cut, request.parts);
   }
+  check_strided(request);
   const Sharding sharding = choose_layouts(request);
   std::vector<const Graph*> parts;
   for (int part = 0; part < request.parts; ++part) {

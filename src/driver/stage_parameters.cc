@@ -78,6 +78,12 @@ int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cl
   return *workers_with(step, stages, cluster).begin();
 }
 
+bool is_on_one_worker(const Job& job, const ReadyStep& step, const StepGradients::Holders& holder) {
+  const std::set<int> all = workers_with(step, holder.stages, job.cluster());
+  return std::all_of(holder.stages.begin(), holder.stages.end(),
+                     [&](int stage) { return workers_with(step, {stage}, job.cluster()) == all; });
+}
+
 void reduce_tied(ReadyStep& step) {
   if (step.plan().tied.empty()) return;
   const auto stages = stages_by_leaf(step.plan());

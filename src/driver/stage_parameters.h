@@ -12,6 +12,9 @@ namespace epl {
 // The first worker that has one of the stages that change a parameter: it speaks for it.
 int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cluster& cluster);
 
+// Whether all stages with a piece of the parameter lie on the same worker.
+bool is_on_one_worker(const Job& job, const ReadyStep& step, const StepGradients::Holders& holder);
+
 // Sums the gradients of parameters that stages on several workers use. All workers call it.
 void reduce_tied(ReadyStep& step);
 

@@ -5,9 +5,22 @@
 #include "driver/agreement.h"
 #include "driver/state_snapshot.h"
 #include "driver/trainer_impl.h"
+#include "ops/facts.h"
 #include "program/text.h"
 
 namespace epl {
+namespace {
+
+// The operator whose result the recording depends on.
+std::string first_guard(const Graph& graph) {
+  for (const auto& node : graph.nodes) {
+    const bool guard = node.expects || !values_that_decide_shape(graph, node).empty();
+    if (guard) return op_name(node);
+  }
+  return "none";
+}
+
+}  // namespace
 
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
 std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
@@ -22,9 +35,12 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {
       EPL_CHECK(!ready.placement().has_roles() || job->workers() == nullptr,
-                "the step reads values back into C++, which stages and parts on several workers "
-                "cannot follow: they would have to record again together",
-                ready.placement().asked_by, "a step without item(), or all stages on one worker");
+                concat("the step reads values back into C++ (", first_guard(ready.compiled().graph),
+                       "), which stages and parts on several workers cannot follow: they would "
+                       "have to record again together"),
+                ready.placement().asked_by,
+                "a step without item() and selections by mask (label smoothing of cross_entropy "
+                "has one), or all devices on one worker");
       before.emplace(ready.compiled());
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
     }

@@ -55,7 +55,8 @@ void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double los
     if (!gradient.defined()) gradient = at::zeros_like(entry.parameter.detach());
     gradient.narrow(entry.cut_dim, entry.begin, reduced[i].size(entry.cut_dim)).copy_(reduced[i]);
   }
-  std::clog << "epl: " << compare_with_plain(plain, model, gradients, loss, steps, config) << "\n";
+  const std::string report = compare_with_plain(plain, model, gradients, loss, steps, config);
+  std::clog << "epl: " << report << "\n";
 }
 
 }  // namespace epl

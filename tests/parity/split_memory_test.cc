@@ -162,6 +162,80 @@ TEST(SplitLayouts, StayForBatchesOfOtherSizes) {
   }
 }
 
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A worker that gets fewer rows than the others would wait for them, and they for it.
+TEST(SplitLayouts, AreThoseOfAllWorkersAtOnce) {
+  for (const bool gathers : {true, false}) {
+    run_on_workers({1, 1}, [&](int worker) {
+      epl::init(Config{{"pipeline.gather_parameters", gathers}});
+      Sgd pair(96, 64, 2, torch::optim::SGDOptions(0.1));
+      for (int i = 0; i < 2; ++i) pair.step(batch_of(8, 64, i));
+      const std::string error = error_of([&] { pair.step(batch_of(worker == 0 ? 8 : 5, 64, 2)); });
+      EXPECT_NE(error.find("differs from worker 0 in the batch: its line 1 is\n"
+                           "    another shape than before: [5, 16], [5]\n"
+                           "  and on worker 0\n    the shape of the step before"),
+                std::string::npos)
+          << error;
+    });
+  }
+}
+
+// Divides the gradient by its norm, which is not that of a piece.
+struct ByNorm : torch::optim::Optimizer {
+  explicit ByNorm(std::vector<torch::Tensor> parameters)
+      : Optimizer(std::move(parameters), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  torch::Tensor step(LossClosure) override {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : param_groups()[0].params()) {
+      if (parameter.grad().defined()) parameter -= 0.1 * parameter.grad() / parameter.grad().norm();
+    }
+    return {};
+  }
+};
+
+TEST(SplitLayouts, CannotBeUpdatedByWhatSeesPieces) {
+  run_on_workers({1, 1}, [](int) {
+    epl::init();
+    const auto net = Sgd::fresh(96, 64);
+    ByNorm optimizer(net->parameters());
+    Trainer trainer(net, optimizer, [&](const Batch& batch) {
+      const With scope(split(2, "all"));
+      return net->loss_of(batch);
+    });
+    const std::string error = error_of([&] { trainer.step(batch_of(8, 64, 0)); });
+    EXPECT_NE(error.find("`body.weight` is cut over several workers, and LibTorch "),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("ByNorm would see a piece of it where it expects the whole"),
+              std::string::npos)
+        << error;
+  });
+  run_on_workers({2}, [](int) {  // one worker has all pieces
+    epl::init();
+    const auto net = Sgd::fresh(96, 64), plain = Sgd::fresh(96, 64);
+    ByNorm optimizer(net->parameters()), plain_optimizer(plain->parameters());
+    Trainer trainer(net, optimizer, [&](const Batch& batch) {
+      const With scope(split(2, "all"));
+      return net->loss_of(batch);
+    });
+    trainer.step(batch_of(8, 64, 0));
+    plain->loss_of(batch_of(8, 64, 0)).backward();
+    plain_optimizer.step({});
+    for (const auto& parameter : plain->named_parameters()) {
+      const torch::Tensor other = net->named_parameters()[parameter.key()];
+      EXPECT_TRUE(torch::allclose(parameter.value(), other, 1e-4, 1e-5)) << parameter.key();
+    }
+  });
+}
+
 // A layer that is frozen in mid-training goes on by its momentum, each piece where it lies.
 TEST(SplitLayouts, OfFrozenLayersStay) {
   for (const bool gathers : {true, false}) {
