@@ -275,7 +275,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   forget_out_of_date();
   Key key = key_of(batch);
   const bool changed = last_ == nullptr || key != last_key_;
-  agree_that_it_changes(changed, batch);
+  agree_that_it_changes(changed, batch, step);
   if (changed) {
     auto found = ready_.find(key);
     if (found == ready_.end()) {
@@ -304,9 +304,10 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
 
 // Stages and parts of one step on several workers run the same recording. A worker that goes over
 // to another one alone would wait for the others, and they for it.
-void Recordings::agree_that_it_changes(bool changed, const Batch& batch) {
+void Recordings::agree_that_it_changes(bool changed, const Batch& batch, int64_t step) {
   Communicator* const workers = subject_.job.workers();
   if (workers == nullptr || made_ == 0 || !placement_ || !placement_->has_roles()) return;
+  subject_.job.watch().doing(step, "agree");
   const at::Tensor said = at::tensor({changed ? 1.0 : 0.0, changed ? 0.0 : 1.0});
   workers->all_reduce({said}, ReduceOp::kMax);
   if (said.sum().item<double>() < 2) return;

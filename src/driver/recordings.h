@@ -70,7 +70,7 @@ class Recordings {
   std::unique_ptr<ReadyStep> ready_step(CompiledStep compiled, const Capture& capture,
                                         TwoSizes sizes);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
-  void agree_that_it_changes(bool changed, const Batch& batch);
+  void agree_that_it_changes(bool changed, const Batch& batch, int64_t step);
   bool gathers() const;  // parameters are brought to all workers after each step
   void bring_home();
   void forget_all();

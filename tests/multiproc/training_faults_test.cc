@@ -123,7 +123,7 @@ TEST(KilledWorker, WhileItSavesLeavesTheLastCheckpointWhole) {
 
 const TestTraining::Variables kMicroBatches{{"EPL_PIPELINE_NUM_MICRO_BATCH", "4"}};
 
-// The last stage never comes, so the one in the middle waits for its gradients when it dies.
+// The last stage never comes, so the one in the middle waits for it when it dies.
 TEST(KilledStage, WhileItWaitsForTheNext) {
   TestTraining job;
   const Words stages{"--stages", "3"};
@@ -138,7 +138,7 @@ TEST(KilledStage, WhileItWaitsForTheNext) {
   EXPECT_GT(end.code, 0);
   EXPECT_THAT(end.said, HasSubstr(concat("epl: ", name_of(job, 1))));
   EXPECT_THAT(end.said, ContainsRegex(kEnded));
-  EXPECT_THAT(end.said, HasSubstr("it was last at step 4, compute\n"));
+  EXPECT_THAT(end.said, HasSubstr("it was last at step 4, agree\n"));
   job.put_away(2);
   EXPECT_EQ(job.left_behind(), "");
 }
