@@ -215,6 +215,8 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Trains a ResNet with EPL: on Fashion-MNIST, the Debian package dataset-fashion-mnist,\n"
       "or on a folder of pictures.");
+  // What is written after quickstart.sh's own options counts.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.option_defaults()->always_capture_default();
   const auto positive = CLI::Range(1, 1 << 30, "POSITIVE");
   const auto count = CLI::Range(0, 1 << 30, "COUNT");
