@@ -96,7 +96,8 @@ bool same_call(const CallView& a, const CallView& b) {
               concat("member ", one, ": ", describe_call(views[one]), "; member ", other, ": ",
                      describe_call(views[other])),
               "all members must call the same operations in the same order, with tensors of the "
-              "same types and sizes");
+              "same types and sizes: step(), gather_parameters() and save() of a trainer on every "
+              "worker, with batches of the same shape");
 }
 
 }  // namespace
