@@ -251,7 +251,7 @@ std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
 std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const Capture& capture,
                                                   TwoSizes sizes) {
   LocalReplicas& replicas = subject_.replicas;
-  replicas.team.memory(0).trim();
+  replicas.team.memory(0).trim();  // of what compiling has compared
   if (ways_ == nullptr) {
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
@@ -296,7 +296,10 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     return find(batch, sample, step);
   }
   // Which parameters coast may have changed.
-  if (changed || moved) last_->gradients().bind_updates(subject_.model, history_);
+  if (changed || moved) {
+    last_->gradients().bind_updates(subject_.model, history_);
+    check_updates_of_pieces(subject_.job, *last_, subject_.model);
+  }
   // Its stages may read parameters that those of the last step did not.
   if (changed && !gathers()) gather_parameters(subject_.job, *last_, Gather::kRead);
   last_->last_used = step;

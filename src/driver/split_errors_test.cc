@@ -269,6 +269,27 @@ TEST_F(SplitErrors, ASparseGradient) {
                    "split scope"));
 }
 
+TEST_F(SplitErrors, ASparseGradientInAStage) {
+  devices(3);
+  torch::nn::Embedding words(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  torch::nn::Linear last(4, 4);
+  auto net = torch::nn::Sequential(words, last);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const Strategy scope = split(2, "table");
+  Trainer trainer(net, optimizer, [&](const Batch& batch) {
+    Tensor x;
+    {
+      const With table(scope);
+      x = words(batch[0]);
+    }
+    const With rest(replicate(1, "rest"));
+    return last(x).sum();
+  });
+  EXPECT_THAT(error_of([&] { trainer.step({torch::arange(8)}); }),
+              testing::HasSubstr("epl: the gradient of `0.weight` is sparse, which cannot be cut "
+                                 "over devices"));
+}
+
 TEST_F(SplitErrors, ExpertsWithoutAStrategyAround) {
   devices(2);
   const Strategy experts = split(2, "experts");

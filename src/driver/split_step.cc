@@ -88,6 +88,25 @@ std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
   return dims;
 }
 
+void check_strided(const ShardingRequest& request) {
+  const Graph& graph = request.graph;
+  for (const auto& gradient : graph.gradients) {
+    const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+      bool makes = false;
+      for_each_output(node, [&](ValueId id) { makes |= id == gradient.value; });
+      return makes;
+    });
+    const auto at = static_cast<size_t>(maker - graph.nodes.begin());
+    if (maker == graph.nodes.end() || !request.is_inside(at)) continue;
+    EPL_CHECK(
+        graph.value(gradient.value).type.layout == c10::kStrided,
+        concat("the gradient of `", graph.leaves[static_cast<size_t>(gradient.parameter)].name,
+               "` is sparse, which cannot be cut over devices"),
+        request.asked_by,
+        "EmbeddingOptions::sparse(false), or the table outside of the split scope");
+  }
+}
+
 // A gradient that every part has is taken from the first one.
 void drop_repeated_gradients(const ShardingRequest& request, const Sharding& sharding,
                              Graph& local) {
@@ -134,6 +153,7 @@ void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptio
     for (const auto& node : whole.nodes) {
       request.inside.push_back(node.chunk % placement.groups() == group);
     }
+    check_strided(request);
     const Sharding sharding = choose_layouts(request);
     for (size_t part = 0; part < stages.size(); ++part) {
       Graph local = local_graph(request, sharding, static_cast<int>(part));
@@ -148,29 +168,6 @@ void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptio
     }
   }
 }
-
-namespace {
-
-void check_strided(const ShardingRequest& request) {
-  const Graph& graph = request.graph;
-  for (const auto& gradient : graph.gradients) {
-    const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-      bool makes = false;
-      for_each_output(node, [&](ValueId id) { makes |= id == gradient.value; });
-      return makes;
-    });
-    const auto at = static_cast<size_t>(maker - graph.nodes.begin());
-    if (maker == graph.nodes.end() || !request.is_inside(at)) continue;
-    EPL_CHECK(
-        graph.value(gradient.value).type.layout == c10::kStrided,
-        concat("the gradient of `", graph.leaves[static_cast<size_t>(gradient.parameter)].name,
-               "` is sparse, which cannot be cut over devices"),
-        request.asked_by,
-        "EmbeddingOptions::sparse(false), or the table outside of the split scope");
-  }
-}
-
-}  // namespace
 
 CompiledStep compile_split(SplitRecording recording, const Config& config,
                            const CompileOptions& options) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/check.h"
 #include "runtime/pages.h"
 
 namespace epl {
@@ -72,16 +73,39 @@ void for_each_piece_of_others(const Job& job, const ReadyStep& step, const Visit
   }
 }
 
+// Whether all stages with a piece of the parameter lie on the same workers.
+bool is_on_one_worker(const Job& job, const ReadyStep& step, const StepGradients::Holders& holder) {
+  const std::set<int> all = workers_with(step, holder.stages, job.cluster());
+  return std::all_of(holder.stages.begin(), holder.stages.end(),
+                     [&](int stage) { return workers_with(step, {stage}, job.cluster()) == all; });
+}
+
+std::string name_of(const Model& model, const at::Tensor& parameter) {
+  for (const auto& [name, tensor] : model.parameters()) {
+    if (tensor.is_same(parameter)) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
 int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cluster& cluster) {
   return *workers_with(step, stages, cluster).begin();
 }
 
-bool is_on_one_worker(const Job& job, const ReadyStep& step, const StepGradients::Holders& holder) {
-  const std::set<int> all = workers_with(step, holder.stages, job.cluster());
-  return std::all_of(holder.stages.begin(), holder.stages.end(),
-                     [&](int stage) { return workers_with(step, {stage}, job.cluster()) == all; });
+void check_updates_of_pieces(const Job& job, const ReadyStep& step, Model& model) {
+  for (const auto& holder : step.gradients().holders()) {
+    if (holder.cut_dim < 0 || is_on_one_worker(job, step, holder)) continue;
+    for (size_t optimizer : model.optimizers_of(holder.parameter)) {
+      EPL_CHECK(model.update(optimizer).fused(),
+                concat("`", name_of(model, holder.parameter), "` is cut over several workers, and ",
+                       model.update(optimizer).name(),
+                       " would see a piece of it where it expects the whole"),
+                step.placement().asked_by,
+                "SGD, Adam, AdamW, RMSprop or Adagrad of torch::optim, or all devices of the scope "
+                "on one worker");
+    }
+  }
 }
 
 void reduce_tied(ReadyStep& step) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "driver/job.h"
+#include "driver/model.h"
 #include "driver/ready_step.h"
 
 namespace epl {
@@ -12,8 +13,9 @@ namespace epl {
 // The first worker that has one of the stages that change a parameter: it speaks for it.
 int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cluster& cluster);
 
-// Whether all stages with a piece of the parameter lie on the same worker.
-bool is_on_one_worker(const Job& job, const ReadyStep& step, const StepGradients::Holders& holder);
+// Throws epl::Error where an optimizer's own step() would be given pieces of a parameter that is
+// cut over workers: it may look at the whole, at a norm for one.
+void check_updates_of_pieces(const Job& job, const ReadyStep& step, Model& model);
 
 // Sums the gradients of parameters that stages on several workers use. All workers call it.
 void reduce_tied(ReadyStep& step);

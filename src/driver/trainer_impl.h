@@ -54,7 +54,6 @@ struct Trainer::Impl {
   void reduce_and_update(ReadyStep& ready, StepResult& result);
   double clip_locally(ReadyStep& ready);
   double clip_reduced(ReadyStep& ready);
-  void check_update_of_pieces(const ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   void check_all_is_here(const std::string& who) const;

@@ -9,16 +9,6 @@
 #include "driver/trainer_impl.h"
 
 namespace epl {
-namespace {
-
-std::string name_of_parameter(const Model& model, const at::Tensor& parameter) {
-  for (const auto& [name, tensor] : model.parameters()) {
-    if (tensor.is_same(parameter)) return name;
-  }
-  return "";
-}
-
-}  // namespace
 
 bool Trainer::Impl::check_finite(const StepResult& result) const {
   const std::string policy = config.get<std::string>("debug.nan_loss");
@@ -98,26 +88,8 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
   update(ready, summed);
 }
 
-// A step() of the user's own may look at a parameter as a whole: at its norm, for one.
-void Trainer::Impl::check_update_of_pieces(const ReadyStep& ready) {
-  if (job->workers() == nullptr) return;
-  for (const auto& holder : ready.gradients().holders()) {
-    if (holder.cut_dim < 0 || is_on_one_worker(*job, ready, holder)) continue;
-    for (size_t optimizer : model.optimizers_of(holder.parameter)) {
-      EPL_CHECK(model.update(optimizer).fused(),
-                concat("`", name_of_parameter(model, holder.parameter),
-                       "` is cut over several workers, and ", model.update(optimizer).name(),
-                       " would see a piece of it where it expects the whole"),
-                ready.placement().asked_by,
-                "SGD, Adam, AdamW, RMSprop or Adagrad of torch::optim, or all devices of the scope "
-                "on one worker");
-    }
-  }
-}
-
 void Trainer::Impl::update(ReadyStep& ready, bool summed) {
   job->watch().doing(steps, "update");
-  check_update_of_pieces(ready);
   Span span;
   span.kind = Span::Kind::kUpdate;
   span.begin = seconds_since_begin();
