@@ -251,7 +251,7 @@ std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
 std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const Capture& capture,
                                                   TwoSizes sizes) {
   LocalReplicas& replicas = subject_.replicas;
-  replicas.team.memory(0).trim();  // of what compiling has compared
+  replicas.team.memory(0).trim();  // of what was freed since
   if (ways_ == nullptr) {
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
