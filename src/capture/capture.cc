@@ -35,17 +35,6 @@ void declare_tensors(Recorder& recorder, const CaptureRequest& request) {
   }
 }
 
-void check_loss(const at::Tensor& loss) {
-  EPL_CHECK(loss.defined(), "the step function returned an undefined loss", "epl::Trainer",
-            "return the loss as a tensor of one element");
-  EPL_CHECK(loss.numel() == 1,
-            concat("the step function returned a loss of shape ", loss.sizes(),
-                   ", but a loss is one number"),
-            "epl::Trainer", "the mean or the sum of it");
-  EPL_CHECK(loss.requires_grad(), "the loss depends on no parameter that requires a gradient",
-            "epl::Trainer", "look for a detach(), a NoGradGuard or parameters that are all frozen");
-}
-
 void check_trained(const std::vector<at::Tensor>& trained) {
   EPL_CHECK(!trained.empty(), "no parameter of the optimizers requires a gradient", "epl::Trainer",
             "look for parameters that are all frozen");
@@ -80,6 +69,12 @@ class NoTrace {
   ~NoTrace() {
     recorder_.restore_written();
     generator_.set_state(state_);
+  }
+
+  // What will be set back, as it is now.
+  void describe(RunEffects& effects) const {
+    recorder_.describe_written(effects);
+    effects.generators.emplace_back(generator_, generator_.get_state());
   }
   NoTrace(const NoTrace&) = delete;
   NoTrace& operator=(const NoTrace&) = delete;
@@ -126,9 +121,9 @@ struct RecordedRun {
 };
 
 // The gradient of the loss, as a leaf. Its making is not part of the step.
-at::Tensor declare_seed(Recorder& recorder, const at::Tensor& loss) {
+at::Tensor declare_seed(Recorder& recorder, const at::Tensor& loss, double value) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-  const at::Tensor seed = at::ones(loss.sizes(), loss.options().requires_grad(false));
+  const at::Tensor seed = at::full(loss.sizes(), value, loss.options().requires_grad(false));
   Leaf leaf;
   leaf.kind = Leaf::Kind::kSeed;
   recorder.declare(std::move(leaf), seed);
@@ -146,7 +141,7 @@ RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
   check_loss(run.output.loss);
   check_trained(trained);
   borders.push_back({std::numeric_limits<uint64_t>::max(), current_taskgraph()});
-  const at::Tensor seed = declare_seed(recorder, run.output.loss);
+  const at::Tensor seed = declare_seed(recorder, run.output.loss, request.seed.value_or(1));
   run.gradients = record_backward(recorder, run.output.loss, seed, trained, borders);
   run.collected = take_collections();
   return run;
@@ -200,7 +195,34 @@ void check_nothing_kept(const Recorder& recorder) {
       "or set debug.kept_tensor = \"ignore\" where nobody reads it");
 }
 
+// The gradients are those of the parameters that are trained.
+void keep_effects(const CaptureRequest& request, const NoTrace& no_trace, const RecordedRun& run,
+                  RunEffects& effects) {
+  no_trace.describe(effects);
+  size_t next = 0;
+  for (const auto& [name, tensor] : request.parameters) {
+    effects.gradients.push_back(tensor.requires_grad() ? run.gradients[next++] : at::Tensor());
+  }
+}
+
 }  // namespace
+
+void check_loss(const at::Tensor& loss) {
+  EPL_CHECK(loss.defined(), "the step function returned an undefined loss", "epl::Trainer",
+            "return the loss as a tensor of one element");
+  EPL_CHECK(loss.numel() == 1,
+            concat("the step function returned a loss of shape ", loss.sizes(),
+                   ", but a loss is one number"),
+            "epl::Trainer", "the mean or the sum of it");
+  EPL_CHECK(loss.requires_grad(), "the loss depends on no parameter that requires a gradient",
+            "epl::Trainer", "look for a detach(), a NoGradGuard or parameters that are all frozen");
+}
+
+void RunEffects::apply() const {
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& [tensor, contents] : written) at::Tensor(tensor).copy_(contents);
+  for (const auto& [generator, state] : generators) at::Generator(generator).set_state(state);
+}
 
 Capture capture_step(const CaptureRequest& request) {
   Recorder recorder;
@@ -235,6 +257,7 @@ Capture capture_step(const CaptureRequest& request) {
       gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));
       recorder.claim_gradient(trained[i], run.gradients[i]);
     }
+    if (request.seed) keep_effects(request, no_trace, run, capture.effects);
   }
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
   capture.closed_over = recorder.closed_over();

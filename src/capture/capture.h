@@ -5,8 +5,10 @@
 // and the random generators are set back, gradients are not accumulated into the parameters.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <epl/step.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,19 @@ struct CaptureRequest {
   // recording without cuts), ascending, a new TaskGraph begins, as if a scope ended and the next
   // one began there. The step has no strategies of its own then.
   std::vector<int> cuts = {};
+  // The gradient of the loss in the recorded run. The Graph does not depend on it; the effects of
+  // the run, which are kept where it is given, do.
+  std::optional<double> seed = std::nullopt;
+};
+
+// What a recorded run did besides being recorded. It leaves no trace; whoever wants it after all,
+// as the run of a plain program, applies it instead of running the function once more.
+struct RunEffects {
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;  // and what it held afterwards
+  std::vector<std::pair<at::Generator, at::Tensor>> generators;  // and their states afterwards
+  std::vector<at::Tensor> gradients;  // as CaptureRequest::parameters; undefined: none
+
+  void apply() const;  // all but the gradients
 };
 
 struct Capture {
@@ -38,8 +53,12 @@ struct Capture {
   // The tensors that the step closes over. Where one is gone, the user has assigned another one to
   // its variable, and the recording is out of date.
   std::vector<WeakTensor> closed_over;
+  RunEffects effects;  // empty unless asked for
 };
 
 Capture capture_step(const CaptureRequest& request);
+
+// Throws epl::Error where this is no loss that can be trained by.
+void check_loss(const at::Tensor& loss);
 
 }  // namespace epl

@@ -307,6 +307,15 @@ void Recorder::restore_written() {
   for (auto& [generator, state] : generators_) generator.set_state(state);
 }
 
+void Recorder::describe_written(RunEffects& effects) const {
+  for (const auto& [root, saved] : saved_) {
+    effects.written.emplace_back(saved.tensor, saved.tensor.clone());
+  }
+  for (const auto& [generator, state] : generators_) {
+    effects.generators.emplace_back(generator, generator.get_state());
+  }
+}
+
 Recorder::Recorder() : left_at_(at::sequence_number::peek()) {}
 
 void Recorder::cut(std::vector<int> cuts, BeginStage begin_stage) {

@@ -89,6 +89,8 @@ class Recorder {
   // Takes back what the recorded run wrote into tensors that outlive it: parameters, buffers, state
   // that the step closes over, the batch, and generators.
   void restore_written();
+  // The same tensors and generators, as they are now.
+  void describe_written(RunEffects& effects) const;
 
   // Asked when the step and what it returned are gone. A tensor that the step made and somebody
   // still holds, as text; empty if there is none.

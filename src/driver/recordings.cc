@@ -77,11 +77,18 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
   return key;
 }
 
+Recordings::Key Recordings::modes() const {
+  Key key;
+  subject_.model.append_modes(key);
+  return key;
+}
+
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   const Batch inputs = own_copies(batch);
   return capture_step({subject_.function, inputs, subject_.model.parameters(),
                        subject_.model.state(),
-                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts});
+                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts,
+                       subject_.plain_seed});
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.
@@ -169,6 +176,8 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   const bool probed = probe_ && probe_->key == key_of(batch);
   result.own = probed ? std::move(probe_->capture) : record(batch);
   probe_.reset();
+  check_replayable(batch, result.own);
+  expect_again(batch, result.own.graph, 1);
   const Placement placement = *placement_;
   int all = 1;
   for (int devices : placement.stage_devices) all = std::lcm(all, devices);
@@ -200,6 +209,8 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   const bool probed = probe_ && probe_->key == key_of(batch) && here == parts;
   Capture whole = probed ? std::move(probe_->capture) : record(repeat_rows(batch, parts / here));
   probe_.reset();
+  check_replayable(batch, whole);
+  expect_again(batch, whole.graph, probed ? 1 : parts / here);
   if (has_slices(whole.graph)) {
     const Batch unit = slice_of(batch, here, placement);
     Capture slice = record(unit);

@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,12 @@
 
 namespace epl {
 
+// This step cannot be run by a recording. The plain program can run it.
+class CannotReplay : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class Recordings {
  public:
   struct Subject {
@@ -30,6 +38,7 @@ class Recordings {
     Job& job;
     LocalReplicas& replicas;
     bool clips;  // whether gradients are clipped, before or after they are reduced
+    double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
   };
   explicit Recordings(const Subject& subject) : subject_(subject) {}
 
@@ -44,16 +53,35 @@ class Recordings {
   // recorded yet, or, where the step cannot do with so few rows, with the whole batch.
   const Placement& placement(const Batch& sample, const Batch& whole);
 
-  // Recording again is right but slow, so whoever does it in many steps hears of it.
-  void warn_of_recording_again(const std::string& why);
+  // Ask twice. What a step was first recorded as is recorded a second time, with another batch,
+  // before it is trusted (capture/same_step.h): once for each set of modes of the modules. This
+  // says that a second look is due.
+  bool wants_second_look() const { return pending_.has_value(); }
+  // Takes it by a micro batch of a step that runs plainly: the function runs once, under the
+  // recorder. None where there is nothing left to be learnt.
+  std::optional<Capture> observe(const Batch& batch, double seed);
+  // Takes it beside a step that cannot run plainly; throws epl::Error where the two differ.
+  void look_again(const Batch& batch);
+
+  // Why no recording of this step can be replayed; empty where nothing speaks against it.
+  const std::string& unreplayable() const { return unreplayable_; }
+  // A guard of the recording failed in this step. Where that happens often, none is made any more.
+  void guard_failed(const std::string& why, int64_t step);
+  // Whether the devices could also run the function itself: each one has whole micro batches.
+  bool can_run_plainly() const;
 
  private:
   // What a recording depends on: shapes and types of the inputs, modes of the modules.
   using Key = std::vector<int64_t>;
 
   Key key_of(const Batch& batch) const;
+  Key modes() const;
   Capture record(const Batch& batch);
   Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
+  void check_replayable(const Batch& batch, Capture& captured);
+  void expect_again(const Batch& batch, const Graph& graph, int times);
+  bool has_old_variables(const Key& key);
+  [[noreturn]] void refuse_to_replay(const std::string& why) const;
   Capture record_with_chosen_stages(const Batch& batch);
   struct AllSizes;
   AllSizes record_all_sizes(const Batch& batch);
@@ -76,6 +104,8 @@ class Recordings {
   void forget_all();
   void forget_out_of_date();
   void drop_least_used();
+  // Recording again is right but slow, so whoever does it in many steps hears of it.
+  void warn_of_recording_again(const std::string& why);
 
   const Subject subject_;
   std::optional<Placement> placement_;
@@ -86,6 +116,16 @@ class Recordings {
     Capture capture;
   };
   std::optional<Probe> probe_;
+  struct Pending {  // what is to be looked at again
+    Key key;
+    Key modes;
+    Graph graph;
+    int times = 1;  // how often the rows of a batch come in it
+  };
+  std::optional<Pending> pending_;
+  std::set<Key> seen_twice_;  // modes
+  std::string unreplayable_;
+  int guard_failures_ = 0;
   GradientHistory history_;
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;
   Key last_key_;

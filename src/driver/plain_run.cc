@@ -1,0 +1,266 @@
+#include "driver/plain_run.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <epl/collection.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "config/collected.h"
+#include "config/scopes.h"
+
+namespace epl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+at::Tensor dense(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided ? tensor.contiguous() : tensor.to_dense();
+}
+
+void add_metric(DeviceRun& run, const std::string& collection, const std::string& name,
+                const at::Tensor& value) {
+  DeviceRun::Metric& metric = run.metrics[name];
+  metric.collection = collection;
+  metric.parts.push_back(value.detach().clone());
+}
+
+void add_metrics(DeviceRun& run, const StepOutput& output,
+                 const std::vector<CollectionEntry>& collected) {
+  for (const auto& [name, tensor] : output.metrics) {
+    EPL_CHECK(tensor.defined(), concat("the metric \"", name, "\" is undefined"), "epl::Trainer");
+    add_metric(run, collections::kGlobalMean, name, tensor);
+  }
+  for (const auto& entry : collected) {
+    if (entry.collection == collections::kCheckpoints) continue;
+    EPL_CHECK(output.metrics.count(entry.name) == 0,
+              concat("the metric \"", entry.name, "\" is returned by the step and collected too"),
+              "epl::add_to_collection");
+    add_metric(run, entry.collection, entry.name, entry.tensor);
+  }
+}
+
+void add_span(DeviceRun& run, Span::Kind kind, double begin) {
+  Span span;
+  span.kind = kind;
+  span.micro_batch = run.micro_batch;
+  span.begin = begin;
+  span.end = seconds_since(run.begin);
+  run.spans.push_back(span);
+}
+
+// 1 for what some worker has, by position.
+std::vector<bool> on_any_worker(const std::vector<bool>& here, Communicator& workers) {
+  at::Tensor flags = at::zeros({static_cast<int64_t>(here.size())}, at::kFloat);
+  for (size_t i = 0; i < here.size(); ++i) flags.data_ptr<float>()[i] = here[i] ? 1 : 0;
+  if (!here.empty()) workers.all_reduce({flags}, ReduceOp::kMax);
+  std::vector<bool> any;
+  for (size_t i = 0; i < here.size(); ++i) any.push_back(flags.data_ptr<float>()[i] > 0);
+  return any;
+}
+
+// Tensors of one type travel together.
+void sum_over_workers(const std::vector<at::Tensor>& tensors, Communicator& workers) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const auto& tensor : tensors) {
+    if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor);
+  }
+  for (const auto& [type, group] : by_type) workers.all_reduce(group, ReduceOp::kSum);
+}
+
+}  // namespace
+
+// While it stands the program's generator gives the random numbers of a device.
+class PlainRun::DeviceNumbers {
+ public:
+  DeviceNumbers(LocalReplicas& replicas, int device)
+      : generator_(at::detail::getDefaultCPUGenerator()),
+        own_(replicas[device].streams.default_generator()) {
+    if (own_ == generator_) return;
+    before_ = generator_.get_state();
+    generator_.set_state(own_.get_state());
+  }
+  ~DeviceNumbers() {
+    if (own_ == generator_) return;
+    own_.set_state(generator_.get_state());
+    generator_.set_state(before_);
+  }
+  DeviceNumbers(const DeviceNumbers&) = delete;
+  DeviceNumbers& operator=(const DeviceNumbers&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Generator own_;
+  at::Tensor before_;
+};
+
+PlainRun::PlainRun(const Model& model, const StepFunction& function, LocalReplicas& replicas)
+    : model_(model),
+      function_(function),
+      replicas_(replicas),
+      sums_(model.parameters().size()),
+      runs_(static_cast<size_t>(replicas.size())) {
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& [name, tensor] : model.parameters()) {
+    users_gradients_.push_back(tensor.grad());
+    tensor.mutable_grad() = at::Tensor();
+  }
+  for (const auto& [name, tensor] : model.state()) before_.push_back(tensor.detach().clone());
+}
+
+PlainRun::~PlainRun() {
+  for (size_t i = 0; i < users_gradients_.size(); ++i) {
+    model_.parameters()[i].second.mutable_grad() = users_gradients_[i];
+  }
+}
+
+void PlainRun::run(const PlainRunRequest& request) {
+  const auto begin = Clock::now();
+  for (auto& run : runs_) run.begin = begin;
+  for (const auto& replica : replicas_.each) replica->streams.follow_seeds();
+  try {
+    for (size_t device = 0; device < request.batches.size(); ++device) {
+      run_device(device, request);
+    }
+  } catch (...) {
+    restore_state();
+    throw;
+  }
+}
+
+void PlainRun::run_device(size_t device, const PlainRunRequest& request) {
+  if (request.batches[device].empty()) return;
+  if (device > 0) restore_state();
+  {
+    const DeviceNumbers numbers(replicas_, static_cast<int>(device));
+    for (size_t i = 0; i < request.batches[device].size(); ++i) {
+      runs_[device].micro_batch = static_cast<int>(i);
+      run_micro_batch(request.batches[device][i], request, runs_[device]);
+    }
+  }
+  add_state(device);
+  take_gradients(request);
+}
+
+void PlainRun::run_micro_batch(const Batch& batch, const PlainRunRequest& request, DeviceRun& run) {
+  std::optional<Capture> observed;
+  const double begin = seconds_since(run.begin);
+  if (request.observe) observed = request.observe(batch, request.seed);
+  if (!observed) return call(batch, request.seed, run);
+  take(*observed, run);
+  add_span(run, Span::Kind::kForward, begin);
+}
+
+void PlainRun::call(const Batch& batch, double seed, DeviceRun& run) {
+  const c10::AutoGradMode grad_mode(true);
+  Recording annotations;  // so that what the step collects is kept
+  const double begin = seconds_since(run.begin);
+  const StepOutput output = function_(batch);
+  add_metrics(run, output, take_collections());
+  annotations.finish();
+  check_loss(output.loss);
+  run.losses.push_back(output.loss.item<double>());
+  add_span(run, Span::Kind::kForward, begin);
+  const double half = seconds_since(run.begin);
+  output.loss.backward(at::full_like(output.loss, seed));
+  add_span(run, Span::Kind::kBackward, half);
+}
+
+void PlainRun::take(const Capture& capture, DeviceRun& run) {
+  const c10::AutoGradMode no_grad(false);
+  capture.effects.apply();
+  run.losses.push_back(capture.loss);
+  for (size_t i = 0; i < capture.graph.metrics.size(); ++i) {
+    const Metric& metric = capture.graph.metrics[i];
+    add_metric(run, metric.collection, metric.name, capture.metric_values[i]);
+  }
+  for (size_t i = 0; i < capture.effects.gradients.size(); ++i) {
+    const at::Tensor& gradient = capture.effects.gradients[i];
+    if (!gradient.defined()) continue;
+    at::Tensor& sum = model_.parameters()[i].second.mutable_grad();
+    sum = sum.defined() ? sum + gradient : gradient;
+  }
+}
+
+void PlainRun::take_gradients(const PlainRunRequest& request) {
+  const c10::AutoGradMode no_grad(false);
+  std::vector<at::Tensor> own;
+  for (const auto& [name, parameter] : model_.parameters()) {
+    if (parameter.grad().defined()) own.push_back(parameter.grad());
+  }
+  if (request.clip_replica) replica_norm_ = std::max(replica_norm_, request.clip_replica(own));
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    at::Tensor& gradient = model_.parameters()[i].second.mutable_grad();
+    if (!gradient.defined()) continue;
+    sums_[i] = sums_[i].defined() ? sums_[i] + gradient : gradient;
+    gradient = at::Tensor();
+  }
+}
+
+void PlainRun::restore_state() {
+  const c10::AutoGradMode no_grad(false);
+  for (size_t i = 0; i < before_.size(); ++i) {
+    model_.state()[i].second.detach().copy_(before_[i]);
+  }
+}
+
+void PlainRun::add_state(size_t device) {
+  const c10::AutoGradMode no_grad(false);
+  state_changed_.resize(before_.size());
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const at::Tensor now = model_.state()[i].second.detach();
+    state_changed_[i] = state_changed_[i] || !now.equal(before_[i]);
+    if (device == 0) first_state_.push_back(now.clone());
+    if (device == 0) state_sums_.push_back(now.clone());
+    if (device > 0 && now.is_floating_point()) state_sums_[i].add_(now);
+  }
+}
+
+void PlainRun::reduce(const PlainRunRequest& request) {
+  const c10::AutoGradMode no_grad(false);
+  reduce_gradients(request.workers);
+  if (request.devices > 1) average_state(request);
+}
+
+void PlainRun::reduce_gradients(Communicator* workers) {
+  if (workers == nullptr) return;
+  std::vector<bool> here;
+  for (const auto& gradient : sums_) here.push_back(gradient.defined());
+  const std::vector<bool> anywhere = on_any_worker(here, *workers);
+  std::vector<at::Tensor> travelling;
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    if (!anywhere[i]) continue;
+    const at::Tensor parameter = model_.parameters()[i].second.detach();
+    sums_[i] = here[i] ? dense(sums_[i])
+                       : at::zeros_like(parameter, at::MemoryFormat::Contiguous);
+    travelling.push_back(sums_[i]);
+  }
+  sum_over_workers(travelling, *workers);
+}
+
+// What no device has changed stays to the bit.
+void PlainRun::average_state(const PlainRunRequest& request) {
+  std::vector<bool> changed = state_changed_;
+  if (request.workers != nullptr) changed = on_any_worker(changed, *request.workers);
+  std::vector<at::Tensor> travelling;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    if (changed[i] && state_sums_[i].is_floating_point()) {
+      state_sums_[i] = state_sums_[i].contiguous();
+      travelling.push_back(state_sums_[i]);
+    }
+  }
+  if (request.workers != nullptr) sum_over_workers(travelling, *request.workers);
+  for (size_t i = 0; i < changed.size(); ++i) {
+    if (!changed[i]) continue;
+    const at::Tensor users = model_.state()[i].second.detach();
+    users.copy_(users.is_floating_point() ? state_sums_[i].div_(request.devices) : first_state_[i]);
+  }
+}
+
+}  // namespace epl

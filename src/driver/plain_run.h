@@ -1,0 +1,81 @@
+// A step by the user's own code and autograd: what runs where a recording cannot be replayed.
+//
+// Each device's micro batches go through the step function one after the other, from the same state
+// and with the device's own random numbers, as if every device had run them at the same time. What
+// comes out is what devices that replay a recording have as well: losses and metrics by device,
+// gradients, and state of which the mean over devices is kept. Exchange, clipping and update are
+// the same from there on.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "capture/capture.h"
+#include "comm/communicator.h"
+#include "driver/clip.h"
+#include "driver/local_replicas.h"
+#include "driver/micro_batches.h"
+#include "driver/model.h"
+#include "driver/ready_step.h"
+
+namespace epl {
+
+struct PlainRunRequest {
+  const DeviceBatches& batches;
+  double seed = 1;  // the gradient of the loss of one micro batch
+  // Clips the gradients of each replica before they are reduced; null: nobody does.
+  std::function<double(const std::vector<at::Tensor>& gradients)> clip_replica = {};
+  int devices = 1;                  // of the whole job
+  Communicator* workers = nullptr;  // null where there is one
+  // Runs the function under the recorder, where somebody wants to know what it does; null: nobody.
+  // None where this micro batch is not of interest.
+  std::function<std::optional<Capture>(const Batch& batch, double seed)> observe = {};
+};
+
+class PlainRun {
+ public:
+  PlainRun(const Model& model, const StepFunction& function, LocalReplicas& replicas);
+  // The gradients of the user's tensors are again what they were before.
+  ~PlainRun();
+  PlainRun(const PlainRun&) = delete;
+  PlainRun& operator=(const PlainRun&) = delete;
+
+  // Where it throws, parameters and buffers are as they were before.
+  void run(const PlainRunRequest& request);
+
+  const std::vector<DeviceRun>& runs() const { return runs_; }
+  // As Model::parameters(), the sum over the devices of this worker; undefined where there is none.
+  const std::vector<at::Tensor>& gradients() const { return sums_; }
+  double replica_norm() const { return replica_norm_; }  // the largest that clip_replica gave
+
+  // Sums the gradients over the workers, and leaves the mean of the state of all devices. All
+  // workers call it.
+  void reduce(const PlainRunRequest& request);
+
+ private:
+  class DeviceNumbers;
+  void run_device(size_t device, const PlainRunRequest& request);
+  void run_micro_batch(const Batch& batch, const PlainRunRequest& request, DeviceRun& run);
+  void call(const Batch& batch, double seed, DeviceRun& run);
+  void take(const Capture& capture, DeviceRun& run);
+  void take_gradients(const PlainRunRequest& request);
+  void add_state(size_t device);
+  void restore_state();
+  void reduce_gradients(Communicator* workers);
+  void average_state(const PlainRunRequest& request);
+
+  const Model& model_;
+  const StepFunction& function_;
+  LocalReplicas& replicas_;
+  std::vector<at::Tensor> users_gradients_;  // as they were before
+  std::vector<at::Tensor> before_;           // contents of Model::state() before the step
+  std::vector<at::Tensor> state_sums_;       // of floating-point state, over devices
+  std::vector<at::Tensor> first_state_;      // what the first device left
+  std::vector<bool> state_changed_;          // on some device
+  std::vector<at::Tensor> sums_;
+  std::vector<DeviceRun> runs_;
+  double replica_norm_ = 0;
+};
+
+}  // namespace epl

@@ -1,0 +1,102 @@
+// Recordings, asked twice: whether what a step was recorded as is what it does.
+#include <iostream>
+
+#include "base/check.h"
+#include "capture/same_step.h"
+#include "capture/two_sizes.h"
+#include "driver/recordings.h"
+
+namespace epl {
+namespace {
+
+constexpr const char* kWaysOut =
+    "numbers that change from step to step in the batch, metrics instead of item(), torch::where "
+    "instead of if, operators instead of loops over data_ptr() or accessor()";
+
+}  // namespace
+
+bool Recordings::can_run_plainly() const {
+  return placement_ && !placement_->has_roles() && placement_->stage_devices[0] == 1;
+}
+
+void Recordings::refuse_to_replay(const std::string& why) const {
+  throw Error(concat("the step cannot be replayed: ", why), placement_->asked_by,
+              concat(kWaysOut, "; without stages, split and replicate(k) of more than one device "
+                               "such a step runs as the plain program would"));
+}
+
+// What was recorded is kept for the plain step that follows: the function has run on this batch.
+void Recordings::check_replayable(const Batch& batch, Capture& captured) {
+  if (captured.unreplayable.empty()) {
+    captured.effects = RunEffects();
+    return;
+  }
+  if (!can_run_plainly()) refuse_to_replay(captured.unreplayable);
+  unreplayable_ = captured.unreplayable;
+  probe_ = Probe{key_of(batch), std::move(captured)};
+  throw CannotReplay(unreplayable_);
+}
+
+void Recordings::expect_again(const Batch& batch, const Graph& graph, int times) {
+  Key now = modes();
+  if (pending_ || seen_twice_.count(now) != 0) return;
+  pending_ = Pending{key_of(batch), std::move(now), graph, times};
+}
+
+// Whether the user assigned another tensor to a variable that the recording reads.
+bool Recordings::has_old_variables(const Key& key) {
+  const auto found = ready_.find(key);
+  return found != ready_.end() && found->second->out_of_date();
+}
+
+std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
+  const bool probed = probe_ && probe_->key == key_of(batch) && seed == subject_.plain_seed;
+  if (probed && !unreplayable_.empty()) return std::exchange(probe_, std::nullopt)->capture;
+  const bool known = !pending_ && seen_twice_.count(modes()) != 0;
+  if (known || !unreplayable_.empty() || seed != subject_.plain_seed) return std::nullopt;
+  const bool starts = !pending_ || pending_->modes != modes() || has_old_variables(pending_->key);
+  Capture captured = !starts ? capture(batch) : probed ? probe_->capture : record(batch);
+  if (!captured.unreplayable.empty()) {
+    unreplayable_ = captured.unreplayable;
+    probe_.reset();
+  } else if (starts) {
+    pending_.reset();
+    expect_again(batch, captured.graph, 1);
+    if (!probed) probe_ = Probe{key_of(batch), captured};
+    probe_->capture.effects = RunEffects();
+  } else {
+    const bool same = pending_->key == key_of(batch);
+    unreplayable_ = difference_between(pending_->graph, captured.graph,
+                                       same ? BatchShapes::kSame : BatchShapes::kOther);
+    seen_twice_.insert(pending_->modes);
+    pending_.reset();
+  }
+  return captured;
+}
+
+void Recordings::look_again(const Batch& batch) {
+  if (!pending_ || pending_->modes != modes() || has_old_variables(pending_->key)) {
+    pending_.reset();
+    return;
+  }
+  if (pending_->key != key_of(batch)) return;
+  const Capture captured = capture(repeat_rows(batch, pending_->times));
+  const std::string difference =
+      captured.unreplayable.empty()
+          ? difference_between(pending_->graph, captured.graph, BatchShapes::kSame)
+          : captured.unreplayable;
+  seen_twice_.insert(pending_->modes);
+  pending_.reset();
+  if (!difference.empty()) refuse_to_replay(difference);
+}
+
+void Recordings::guard_failed(const std::string& why, int64_t step) {
+  constexpr int kOften = 3;         // failures
+  constexpr int64_t kMostSteps = 4;  // between them, on an average
+  ++guard_failures_;
+  if (!can_run_plainly() || guard_failures_ < kOften) return warn_of_recording_again(why);
+  if (step >= guard_failures_ * kMostSteps) return warn_of_recording_again(why);
+  unreplayable_ = why;
+}
+
+}  // namespace epl
