@@ -54,6 +54,8 @@ struct Capture {
   // its variable, and the recording is out of date.
   std::vector<WeakTensor> closed_over;
   RunEffects effects;  // empty unless asked for
+  // Why a replay would not be right; empty where nothing speaks against it.
+  std::string unreplayable;
 };
 
 Capture capture_step(const CaptureRequest& request);
