@@ -31,8 +31,8 @@ std::string arguments_differ(const Node& before, const Node& now) {
       return concat(place_of(now), " reads another tensor as `", name, "` than before");
     }
     if (a.kind != Argument::Kind::kConstant || same_constant(a.constant, b.constant)) continue;
-    return concat("`", name, "` of ", place_of(now), " is ", b.constant, " and was ",
-                  a.constant, " before");
+    return concat("`", name, "` of ", place_of(now), " is ", b.constant, " and was ", a.constant,
+                  " before");
   }
   return "";
 }

@@ -1,5 +1,14 @@
 #include "driver/agreement.h"
 
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <sstream>
@@ -54,6 +63,119 @@ void check_same_on_all_workers(Job& job, const std::string& what, const std::str
                     "epl::Trainer::step",
                     "the same program, configuration and batch size on every worker");
   }
+}
+
+bool same_on_all_workers(Job& job, const std::string& what, const std::string& text) {
+  if (job.membership() == nullptr) return true;
+  const auto hashes =
+      job.membership()->exchange(job.next_key(what), std::to_string(fingerprint(text)));
+  return std::all_of(hashes.begin(), hashes.end(),
+                     [&](const std::string& hash) { return hash == hashes[0]; });
+}
+
+std::vector<StepReport> exchange_reports(Communicator& workers, const StepReport& mine) {
+  constexpr int64_t kNumbers = sizeof(StepReport) / sizeof(double);
+  const auto count = static_cast<size_t>(workers.size());
+  std::vector<StepReport> reports(count);
+  const auto options = at::TensorOptions(at::kDouble);
+  StepReport own = mine;
+  workers.all_gather(
+      at::from_blob(&own, {1, kNumbers}, options),
+      at::from_blob(reports.data(), {static_cast<int64_t>(count), kNumbers}, options),
+      std::vector<int64_t>(count, 1));
+  return reports;
+}
+
+void check_reports(const std::vector<StepReport>& reports, int64_t step) {
+  struct Question {
+    double StepReport::*number;
+    const char* what;
+    const char* hint;
+  };
+  static constexpr Question kQuestions[] = {
+      {&StepReport::rows, "rows for each of its devices",
+       "the same number of rows for each device of every worker: epl::DistributedSampler gives "
+       "such batches, and drops or pads the last one"},
+      {&StepReport::loads, "calls of trainer.load()",
+       "trainer.load() on all workers, or on none: not inside of if (chief)"},
+      {&StepReport::options, "other options of its optimizers (a learning rate, for one)",
+       "schedulers and options that are changed on all workers alike: not inside of if (chief)"},
+      {&StepReport::parameters, "other parameters",
+       "parameters that are changed on all workers alike, and by the trainer: a file that is "
+       "loaded or a layer that is set anew on one worker alone moves them apart"},
+  };
+  for (const Question& question : kQuestions) {
+    for (size_t worker = 1; worker < reports.size(); ++worker) {
+      const double here = reports[worker].*question.number;
+      const double there = reports[0].*question.number;
+      if (here == there || (std::isnan(here) && std::isnan(there))) continue;
+      const bool counts =
+          question.number == &StepReport::rows || question.number == &StepReport::loads;
+      throw Error(counts ? concat("in step ", step, " worker ", worker, " has ", here, " ",
+                                  question.what, " where worker 0 has ", there)
+                         : concat("in step ", step, " worker ", worker, " has ", question.what,
+                                  " than worker 0"),
+                  "epl::Trainer::step", question.hint);
+    }
+  }
+}
+
+namespace {
+
+// Of the numbers that a known optimizer reads in each step.
+class OptionsHash {
+ public:
+  void add(double number) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &number, sizeof bits);
+    hash_ = (hash_ ^ bits) * 1099511628211ULL;
+  }
+  void add(const torch::optim::OptimizerOptions& options) {
+    if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options)) {
+      for (double each : {sgd->lr(), sgd->momentum(), sgd->dampening(), sgd->weight_decay(),
+                          sgd->nesterov() ? 1.0 : 0.0})
+        add(each);
+    } else if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options)) {
+      for (double each : {adam->lr(), std::get<0>(adam->betas()), std::get<1>(adam->betas()),
+                          adam->eps(), adam->weight_decay(), adam->amsgrad() ? 1.0 : 0.0})
+        add(each);
+    } else if (const auto* adamw = dynamic_cast<const torch::optim::AdamWOptions*>(&options)) {
+      for (double each : {adamw->lr(), std::get<0>(adamw->betas()), std::get<1>(adamw->betas()),
+                          adamw->eps(), adamw->weight_decay(), adamw->amsgrad() ? 1.0 : 0.0})
+        add(each);
+    } else if (const auto* rms = dynamic_cast<const torch::optim::RMSpropOptions*>(&options)) {
+      for (double each : {rms->lr(), rms->alpha(), rms->eps(), rms->weight_decay(), rms->momentum(),
+                          rms->centered() ? 1.0 : 0.0})
+        add(each);
+    } else if (const auto* ada = dynamic_cast<const torch::optim::AdagradOptions*>(&options)) {
+      for (double each : {ada->lr(), ada->lr_decay(), ada->weight_decay(), ada->eps()}) add(each);
+    }
+  }
+  double value() const { return static_cast<double>(hash_ >> 12); }  // exact in a double
+
+ private:
+  uint64_t hash_ = 14695981039346656037ULL;
+};
+
+}  // namespace
+
+double fingerprint_of_options(const Model& model) {
+  OptionsHash hash;
+  for (const auto& optimizer : model.optimizers()) {
+    for (const auto& group : optimizer.get().param_groups()) {
+      if (group.has_options()) hash.add(group.options());
+    }
+  }
+  return hash.value();
+}
+
+double checksum_of_parameters(const Model& model) {
+  const c10::AutoGradMode no_grad(false);
+  double sum = 0;
+  for (const auto& [name, tensor] : model.parameters()) {
+    if (tensor.layout() == c10::kStrided) sum += tensor.detach().sum(at::kDouble).item<double>();
+  }
+  return sum;
 }
 
 std::string describe_model(const Model& model) {

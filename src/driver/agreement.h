@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "driver/job.h"
 #include "driver/model.h"
@@ -11,6 +12,28 @@ namespace epl {
 // Hands `text` to all workers and compares. Where one differs from worker 0 every worker throws,
 // and names it with the first line that differs. `what`: "the plan".
 void check_same_on_all_workers(Job& job, const std::string& what, const std::string& text);
+
+// Whether all workers have the same text. All of them call it and get the same answer.
+bool same_on_all_workers(Job& job, const std::string& what, const std::string& text);
+
+// What each worker says in each step of data it should have alike with the others.
+struct StepReport {
+  double loss = 0;         // its share of the mean of all
+  double wants_plain = 0;  // 1: the next step should run plainly
+  double rows = 0;         // for each of its devices; 0 where that does not matter
+  double options = 0;      // a fingerprint of all options of the optimizers
+  double loads = 0;        // how often it has loaded a checkpoint
+  double parameters = 0;   // a checksum, in some steps
+};
+
+// The reports of all workers, in order. All of them call it.
+std::vector<StepReport> exchange_reports(Communicator& workers, const StepReport& mine);
+
+// Throws epl::Error, on all workers alike, where they have drifted apart.
+void check_reports(const std::vector<StepReport>& reports, int64_t step);
+
+double fingerprint_of_options(const Model& model);
+double checksum_of_parameters(const Model& model);
 
 // Names and types of all parameters and buffers, one a line.
 std::string describe_model(const Model& model);

@@ -111,4 +111,22 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
   return merged;
 }
 
+std::map<std::string, at::Tensor> merge_metrics_of_replicas(const std::vector<DeviceRun>& runs,
+                                                            Communicator* workers) {
+  std::map<std::string, at::Tensor> merged;
+  for (const auto& [name, first] : runs[0].metrics) {
+    std::vector<at::Tensor> parts = first.parts;
+    if (!is_local(first.collection)) {
+      for (size_t device = 1; device < runs.size(); ++device) {
+        const auto own = runs[device].metrics.find(name);
+        if (own == runs[device].metrics.end()) continue;
+        parts.insert(parts.end(), own->second.parts.begin(), own->second.parts.end());
+      }
+      if (workers != nullptr) parts = gather(parts, *workers);
+    }
+    merged[name] = merge_metric(first.collection, parts);
+  }
+  return merged;
+}
+
 }  // namespace epl

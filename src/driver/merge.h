@@ -21,4 +21,9 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
                                                 const ReadyStep& step, Communicator* workers,
                                                 int first);
 
+// The same where every device is a replica of its own, and micro batches may differ in what they
+// give. LOCAL_ metrics are those of this worker's first device.
+std::map<std::string, at::Tensor> merge_metrics_of_replicas(const std::vector<DeviceRun>& runs,
+                                                            Communicator* workers);
+
 }  // namespace epl

@@ -83,6 +83,14 @@ Batch sample_of(const Batch& batch, int64_t parts) {
   return even ? part_of(batch, 0, parts) : batch;
 }
 
+bool divides_evenly(const Batch& batch, const Shares& shares) {
+  const int64_t parts = int64_t{shares.devices()} * shares.micro_batches;
+  return parts == 1 || std::all_of(batch.begin(), batch.end(), [&](const at::Tensor& tensor) {
+           return tensor.defined() && tensor.dim() > 0 && tensor.size(0) % parts == 0 &&
+                  tensor.size(0) == batch[0].size(0);
+         });
+}
+
 DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
                                      const Config& config) {
   check_defined(batch);

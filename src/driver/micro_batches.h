@@ -28,6 +28,9 @@ using DeviceBatches = std::vector<std::vector<Batch>>;
 // say how many rows a device gets. Where the batch cannot be cut so, the whole of it.
 Batch sample_of(const Batch& batch, int64_t parts);
 
+// Whether every tensor has rows, as many as the others, that divide by the parts of a step.
+bool divides_evenly(const Batch& batch, const Shares& shares);
+
 // Sizes that do not divide are an Error with the numbers in it.
 DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
                                      const Config& config);

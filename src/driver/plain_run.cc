@@ -237,8 +237,7 @@ void PlainRun::reduce_gradients(Communicator* workers) {
   for (size_t i = 0; i < sums_.size(); ++i) {
     if (!anywhere[i]) continue;
     const at::Tensor parameter = model_.parameters()[i].second.detach();
-    sums_[i] = here[i] ? dense(sums_[i])
-                       : at::zeros_like(parameter, at::MemoryFormat::Contiguous);
+    sums_[i] = here[i] ? dense(sums_[i]) : at::zeros_like(parameter, at::MemoryFormat::Contiguous);
     travelling.push_back(sums_[i]);
   }
   sum_over_workers(travelling, *workers);

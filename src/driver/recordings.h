@@ -53,6 +53,8 @@ class Recordings {
   // recorded yet, or, where the step cannot do with so few rows, with the whole batch.
   const Placement& placement(const Batch& sample, const Batch& whole);
 
+  const Placement& placement_known() const { return *placement_; }  // after the above
+
   // Ask twice. What a step was first recorded as is recorded a second time, with another batch,
   // before it is trusted (capture/same_step.h): once for each set of modes of the modules. This
   // says that a second look is due.
@@ -65,8 +67,11 @@ class Recordings {
 
   // Why no recording of this step can be replayed; empty where nothing speaks against it.
   const std::string& unreplayable() const { return unreplayable_; }
+  void give_up(std::string why) { unreplayable_ = std::move(why); }
   // A guard of the recording failed in this step. Where that happens often, none is made any more.
   void guard_failed(const std::string& why, int64_t step);
+  // Whether this parameter had a gradient in an earlier step; notes whether it has one now.
+  bool had_gradient(const at::Tensor& parameter, bool has_one);
   // Whether the devices could also run the function itself: each one has whole micro batches.
   bool can_run_plainly() const;
 

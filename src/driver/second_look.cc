@@ -21,8 +21,9 @@ bool Recordings::can_run_plainly() const {
 
 void Recordings::refuse_to_replay(const std::string& why) const {
   throw Error(concat("the step cannot be replayed: ", why), placement_->asked_by,
-              concat(kWaysOut, "; without stages, split and replicate(k) of more than one device "
-                               "such a step runs as the plain program would"));
+              concat(kWaysOut,
+                     "; without stages, split and replicate(k) of more than one device "
+                     "such a step runs as the plain program would"));
 }
 
 // What was recorded is kept for the plain step that follows: the function has run on this batch.
@@ -90,8 +91,15 @@ void Recordings::look_again(const Batch& batch) {
   if (!difference.empty()) refuse_to_replay(difference);
 }
 
+bool Recordings::had_gradient(const at::Tensor& parameter, bool has_one) {
+  c10::TensorImpl* const impl = parameter.unsafeGetTensorImpl();
+  const bool had = history_.count(impl) != 0;
+  if (has_one && !had) history_[impl] = Home{{0}};
+  return had;
+}
+
 void Recordings::guard_failed(const std::string& why, int64_t step) {
-  constexpr int kOften = 3;         // failures
+  constexpr int kOften = 3;          // failures
   constexpr int64_t kMostSteps = 4;  // between them, on an average
   ++guard_failures_;
   if (!can_run_plainly() || guard_failures_ < kOften) return warn_of_recording_again(why);

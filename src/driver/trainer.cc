@@ -38,12 +38,12 @@ std::shared_ptr<Job> Trainer::Impl::current_job() {
 }
 
 // The other workers learn of a step that fails here, so that they do not wait for it.
-StepResult Trainer::Impl::step_with(const std::function<DeviceBatches()>& cut) {
+StepResult Trainer::Impl::step_with(const Rows& rows) {
   try {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
-    return step(cut());
+    return step(rows);
   } catch (const std::exception& error) {
     if (job->membership() != nullptr) job->membership()->report_failure(text_of(error));
     throw;
@@ -97,7 +97,52 @@ double Trainer::Impl::sum_over_workers(double value) {
   return sum.item<double>();
 }
 
-StepResult Trainer::Impl::step(const DeviceBatches& batches) {
+double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
+  const bool wants_plain = recordings.can_run_plainly() &&
+                           (recordings.wants_second_look() || !recordings.unreplayable().empty());
+  plain_next = wants_plain;
+  if (job->workers() == nullptr) return loss;
+  const bool alone = recordings.placement_known().has_roles();  // parameters lie on other workers
+  StepReport report;
+  report.loss = loss;
+  report.wants_plain = wants_plain ? 1 : 0;
+  report.options = fingerprint_of_options(model);
+  report.loads = static_cast<double>(loads);
+  if (!alone) {
+    constexpr int64_t kSometimes = 100;
+    for (const auto& batch : batches[0]) {
+      const bool has_rows = !batch.empty() && batch[0].dim() > 0;
+      report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
+    }
+    if (steps < 3 || steps % kSometimes == 0) report.parameters = checksum_of_parameters(model);
+  }
+  const std::vector<StepReport> reports = exchange_reports(*job->workers(), report);
+  check_reports(reports, steps);
+  double sum = 0;
+  for (const StepReport& each : reports) {
+    sum += each.loss;
+    plain_next |= each.wants_plain > 0;
+  }
+  return sum;
+}
+
+StepResult Trainer::Impl::step(const Rows& rows) {
+  const Shares all = shares(rows.sample(), rows.whole());
+  // One device of one worker can take a batch that cannot be cut evenly over all.
+  if (!rows.even(all) && recordings.can_run_plainly() && all.micro_batches == 1 &&
+      job->workers() == nullptr) {
+    return step_plainly({{rows.whole()}}, 1);
+  }
+  const DeviceBatches batches = rows.cut(all);
+  if (runs_plainly()) return step_plainly(batches, plain_seed());
+  try {
+    return step_by_recording(batches);
+  } catch (const CannotReplay&) {
+    return step_plainly(batches, plain_seed());
+  }
+}
+
+StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
   std::optional<PlainStep> plain;
   if (verifies) plain = run_plainly(batches);
@@ -107,7 +152,7 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   const torch::NoGradGuard no_grad;
   job->watch().doing(steps, "merge");
   StepResult result;
-  result.loss = sum_over_workers(mean_loss(runs, ready));
+  result.loss = meet_after_run(mean_loss(runs, ready), batches);
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
   keep_timeline(ready, runs);
   reduce_and_update(ready, result);
@@ -195,19 +240,27 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepResult Trainer::step(const Batch& batch) {
-  return impl_->step_with([&] {
-    const Batch sample = sample_of(batch, impl_->likely_parts());
-    return cut_into_micro_batches(batch, impl_->shares(sample, batch), impl_->config);
-  });
+  Impl::Rows rows;
+  rows.sample = [&] { return sample_of(batch, impl_->likely_parts()); };
+  rows.whole = [&] { return batch; };
+  rows.cut = [&](const Shares& shares) {
+    return cut_into_micro_batches(batch, shares, impl_->config);
+  };
+  rows.even = [&](const Shares& shares) { return divides_evenly(batch, shares); };
+  return impl_->step_with(rows);
 }
 
 StepResult Trainer::step(const BatchSource& source) {
-  return impl_->step_with([&] {
-    Batch first = source();
+  Batch first;
+  Impl::Rows rows;
+  rows.sample = [&] { return first = source(); };
+  rows.whole = [&] { return first; };
+  rows.cut = [&](const Shares& shares) {
     bool given = false;
     const BatchSource all = [&] { return std::exchange(given, true) ? source() : first; };
-    return draw_micro_batches(all, impl_->shares(first, first), impl_->config);
-  });
+    return draw_micro_batches(all, shares, impl_->config);
+  };
+  return impl_->step_with(rows);
 }
 
 StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
@@ -274,6 +327,7 @@ void Trainer::save(const std::string& path) const {
 void Trainer::load(const std::string& path) {
   impl_->released = -1;
   load_checkpoint(path, impl_->model);
+  ++impl_->loads;
 }
 
 }  // namespace epl

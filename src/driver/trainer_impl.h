@@ -36,18 +36,37 @@ struct Trainer::Impl {
         function(std::move(step)),
         options(trainer_options),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        recordings({model, function, config, *job, replicas, clips(trainer_options)}) {
+        recordings({model, function, config, *job, replicas, clips(trainer_options), plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     check_clipping(options);
   }
 
+  // The rows of one step as the program handed them in.
+  struct Rows {
+    std::function<Batch()> sample;  // some of them, to record by
+    std::function<Batch()> whole;   // where those do not do
+    std::function<DeviceBatches(const Shares& shares)> cut;
+    std::function<bool(const Shares& shares)> even = [](const Shares&) { return true; };
+  };
+
   static std::shared_ptr<Job> current_job();  // throws before epl::init()
-  StepResult step_with(const std::function<DeviceBatches()>& cut);
+  StepResult step_with(const Rows& rows);
   void meet_other_workers();
   int64_t likely_parts() const;
   Shares shares(const Batch& sample, const Batch& whole);
-  StepResult step(const DeviceBatches& batches);
+  StepResult step(const Rows& rows);
+  StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
+  void look_again(const DeviceBatches& batches);
+  bool guards_hold_on_all_workers(bool here, const ReadyStep& ready);
+  void agree_on_plan(const ReadyStep& ready);
+
+  // --- a step by the user's own code: trainer_plain.cc
+  bool runs_plainly() const;
+  StepResult step_plainly(const DeviceBatches& batches, double seed);
+  void update_plainly(const std::vector<at::Tensor>& gradients);
+  void make_plan(const DeviceBatches& batches);
+  void tell_of_plain_steps();
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result) const;
@@ -67,6 +86,8 @@ struct Trainer::Impl {
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
   double sum_over_workers(double value);
+  // What workers tell each other in each step, before the update: gives the loss of all.
+  double meet_after_run(double loss, const DeviceBatches& batches);
 
   int devices() const { return job->cluster().total_gpu_num; }
   bool takes_mean() const {
@@ -77,6 +98,11 @@ struct Trainer::Impl {
     const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
     const double of_slice = ready.sizes().loss == SliceMerge::kMean ? 1.0 / slices : 1.0;
     return takes_mean() ? of_slice / (parts * ready.plan().replicas) : of_slice;
+  }
+  // The same where every device is a replica of its own.
+  double plain_seed() const {
+    const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
+    return takes_mean() ? 1.0 / (parts * devices()) : 1;
   }
   // What a replica's own gradient is of the one that it hands in: its share of the mean.
   double local_scale(const ReadyStep& ready) const {
@@ -97,6 +123,9 @@ struct Trainer::Impl {
   bool met = false;  // the other workers have the same model and plan
   LocalReplicas replicas;
   Recordings recordings;
+  bool plain_next = false;  // some worker wants the next step to run plainly
+  bool told_of_plain = false;
+  int64_t loads = 0;      // calls of load()
   int64_t released = -1;  // recordings when the pieces of other workers were last released
   Timeline timeline;      // of the last step
   std::chrono::steady_clock::time_point begun;

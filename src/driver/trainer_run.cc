@@ -31,6 +31,7 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
     const auto device = static_cast<size_t>(sample / per_device);
     ReadyStep& ready =
         recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
+    if (!recordings.can_run_plainly() && recordings.wants_second_look()) look_again(batches);
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {
@@ -45,33 +46,77 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
     }
     std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
+    std::string failure;
     try {
       run_once(ready, batches, runs);
-      return runs;
     } catch (const GuardFailed& failed) {
+      failure = failed.what();
+    }
+    if (before && !guards_hold_on_all_workers(failure.empty(), ready)) {
       before->restore();
       for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
       const int where = job->team().failed_device();
       sample = std::max(0, reader_of(ready, where)) * per_device +
                runs[static_cast<size_t>(where)].micro_batch;
       recordings.forget(ready);
+      if (failure.empty()) failure = "a guard of another worker's recording failed";
+      recordings.guard_failed(failure, steps);
+      const bool plainly = recordings.can_run_plainly();
+      if (plainly && (job->workers() != nullptr || !first_failure.empty())) {
+        throw CannotReplay(failure);
+      }
       EPL_CHECK(first_failure.empty(),
                 concat("the micro batches of step ", steps,
-                       " need different recordings: ", first_failure, "; ", failed.what()),
+                       " need different recordings: ", first_failure, "; ", failure),
                 config.asked_by("pipeline.num_micro_batch"),
                 "micro batches that do not differ in this, or a step that does not read it back");
-      first_failure = failed.what();
-      recordings.warn_of_recording_again(failed.what());
+      first_failure = failure;
+      continue;
     }
+    return runs;
   }
+}
+
+// By another micro batch of the first step, or by the next step.
+void Trainer::Impl::look_again(const DeviceBatches& batches) {
+  const bool second_device = batches[0].size() == 1;
+  if (!second_device) {
+    recordings.look_again(batches[0][1]);
+  } else if (batches.size() > 1) {
+    recordings.look_again(batches[1][0]);
+  } else if (steps > 0) {
+    recordings.look_again(batches[0][0]);
+  }
+}
+
+// Workers that go over to another recording alone might reduce other gradients than the rest.
+bool Trainer::Impl::guards_hold_on_all_workers(bool here, const ReadyStep& ready) {
+  if (job->workers() == nullptr || ready.placement().has_roles()) return here;
+  const at::Tensor failed = at::full({1}, here ? 0.0 : 1.0, at::kDouble);
+  job->workers()->all_reduce({failed}, ReduceOp::kMax);
+  return failed.item<double>() == 0;
+}
+
+// Recordings that depend on data may differ from worker to worker: then none of them is used.
+void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
+  if (met || job->membership() == nullptr) return;
+  const std::string text = config.str() + print_plan(ready.plan());
+  if (ready.plan().has_guards() && recordings.can_run_plainly() &&
+      !same_on_all_workers(*job, "the recorded step", text)) {
+    recordings.give_up(
+        concat("workers recorded different steps, since it reads values back into "
+               "C++ (",
+               first_guard(ready.compiled().graph), ")"));
+    met = true;
+    throw CannotReplay(recordings.unreplayable());
+  }
+  check_same_on_all_workers(*job, "the plan", text);
+  met = true;
 }
 
 void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
-  if (!met && job->membership() != nullptr) {
-    check_same_on_all_workers(*job, "the plan", config.str() + print_plan(ready.plan()));
-    met = true;
-  }
+  agree_on_plan(ready);
   ready.hand_out_state();
   for (const auto& replica : replicas.each) replica->streams.follow_seeds();
   ready.begin(steps);

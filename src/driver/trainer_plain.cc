@@ -1,0 +1,118 @@
+// Steps that run as the plain program would: by the user's own function and autograd.
+#include <algorithm>
+#include <iostream>
+
+#include "base/check.h"
+#include "driver/merge.h"
+#include "driver/plain_run.h"
+#include "driver/trainer_impl.h"
+
+namespace epl {
+
+// Where there are several micro batches in a step, or several workers, the first step runs plainly:
+// what is recorded of its first micro batches is compared before any replay is trusted. A single
+// one is replayed at once, being the one that was recorded, and the second step is looked at.
+bool Trainer::Impl::runs_plainly() const {
+  if (!recordings.can_run_plainly()) return false;
+  if (plain_next || !recordings.unreplayable().empty()) return true;
+  return steps == 0 && (devices() > 1 || config.get<int64_t>("pipeline.num_micro_batch") > 1);
+}
+
+StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed) {
+  job->watch().doing(steps, "compute");
+  begun = std::chrono::steady_clock::now();
+  PlainRun plain(model, function, replicas);
+  PlainRunRequest request{batches, seed};
+  request.devices = batches.size() == 1 ? 1 : devices();
+  request.workers = job->workers();
+  if (job->workers() != nullptr) request.devices = devices();
+  request.observe = [&](const Batch& batch, double of_seed) {
+    return recordings.observe(batch, of_seed);
+  };
+  const bool locally = clips(options) && request.devices > 1 &&
+                       !config.get<bool>("communication.clip_after_allreduce");
+  if (locally) {
+    request.clip_replica = [&](const std::vector<at::Tensor>& gradients) {
+      return clip_gradients(gradients, options, takes_mean() ? request.devices : 1);
+    };
+  }
+  plain.run(request);
+  if (recordings.unreplayable().empty()) make_plan(batches);
+  tell_of_plain_steps();
+
+  const torch::NoGradGuard no_grad;
+  StepResult result;
+  double loss = 0;
+  const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
+  for (const auto& run : plain.runs()) {
+    for (double each : run.losses) loss += each / (request.devices > 1 ? parts * devices() : parts);
+  }
+  result.loss = meet_after_run(loss, batches);
+  result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
+  timeline = Timeline();
+  timeline.title = concat("step ", steps, ", run as the plain program would");
+  for (size_t i = 0; i < plain.runs().size(); ++i) {
+    timeline.devices.push_back(
+        {concat("device ", replicas.first + static_cast<int>(i)), plain.runs()[i].spans});
+  }
+  if (check_finite(result)) {
+    plain.reduce(request);
+    std::vector<at::Tensor> gradients;
+    for (const auto& gradient : plain.gradients()) {
+      if (gradient.defined()) gradients.push_back(gradient);
+    }
+    result.gradient_norm = plain.replica_norm();
+    if (clips(options) && !locally) result.gradient_norm = clip_gradients(gradients, options);
+    update_plainly(plain.gradients());
+  } else {
+    result.skipped = true;
+  }
+  timeline.seconds = seconds_since_begin();
+  ++steps;
+  return result;
+}
+
+// Each optimizer gets all its gradients at once. What had one before and has none now goes on with
+// zeros, as in the plain loop.
+void Trainer::Impl::update_plainly(const std::vector<at::Tensor>& gradients) {
+  job->watch().doing(steps, "update");
+  std::vector<std::vector<ParameterGradient>> by_optimizer(model.optimizers().size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& parameter = model.parameters()[i].second;
+    const bool had = recordings.had_gradient(parameter, gradients[i].defined());
+    if (!gradients[i].defined() && !had) continue;
+    const at::Tensor gradient =
+        gradients[i].defined() ? gradients[i] : at::zeros_like(parameter.detach());
+    for (size_t optimizer : model.optimizers_of(parameter)) {
+      by_optimizer[optimizer].push_back({parameter, gradient, {}, {}});
+    }
+  }
+  for (size_t i = 0; i < by_optimizer.size(); ++i) {
+    if (!by_optimizer[i].empty()) apply(model.update(i), by_optimizer[i]);
+  }
+}
+
+// So that plan() and graph() have something to show, and workers see that they have planned alike.
+void Trainer::Impl::make_plan(const DeviceBatches& batches) {
+  if (recordings.last() != nullptr) return;
+  try {
+    ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+    ready.replayed = true;  // its batch has been trained on
+    agree_on_plan(ready);
+  } catch (const CannotReplay&) {
+  }
+}
+
+void Trainer::Impl::tell_of_plain_steps() {
+  if (told_of_plain || recordings.unreplayable().empty()) return;
+  told_of_plain = true;
+  if (job->cluster().worker_index != 0 && steps > 0) return;
+  std::clog << "epl: from step " << steps
+            << " on the step runs as the plain program would, since it cannot be replayed: "
+            << recordings.unreplayable()
+            << ". Its numbers are right; a worker's devices take turns, and memory is that of "
+               "the plain program. To have it replayed: numbers that change in the batch, metrics "
+               "instead of item(), torch::where instead of if.\n";
+}
+
+}  // namespace epl
