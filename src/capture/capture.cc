@@ -196,9 +196,7 @@ void check_nothing_kept(const Recorder& recorder) {
 }
 
 // The gradients are those of the parameters that are trained.
-void keep_effects(const CaptureRequest& request, const NoTrace& no_trace, const RecordedRun& run,
-                  RunEffects& effects) {
-  no_trace.describe(effects);
+void keep_gradients(const CaptureRequest& request, const RecordedRun& run, RunEffects& effects) {
   size_t next = 0;
   for (const auto& [name, tensor] : request.parameters) {
     effects.gradients.push_back(tensor.requires_grad() ? run.gradients[next++] : at::Tensor());
@@ -257,13 +255,15 @@ Capture capture_step(const CaptureRequest& request) {
       gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));
       recorder.claim_gradient(trained[i], run.gradients[i]);
     }
-    if (request.seed) keep_effects(request, no_trace, run, capture.effects);
+    if (request.seed) keep_gradients(request, run, capture.effects);
   }
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
   capture.closed_over = recorder.closed_over();
   capture.unreplayable = recorder.unreplayable();
 
   capture.graph = recorder.take_graph();
+  // Not before: while the graph is taken the recorder asks who else holds what was written.
+  if (request.seed) no_trace.describe(capture.effects);
   capture.graph.taskgraphs = recording.finish();
   check_stages(capture.graph.taskgraphs, request);
   capture.graph.loss = loss;

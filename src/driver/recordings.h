@@ -85,7 +85,6 @@ class Recordings {
   Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
   void check_replayable(const Batch& batch, Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
-  bool has_old_variables(const Key& key);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
   Capture record_with_chosen_stages(const Batch& batch);
   struct AllSizes;
@@ -127,10 +126,12 @@ class Recordings {
     Graph graph;
     int times = 1;  // how often the rows of a batch come in it
   };
+  bool is_out_of_date(const Pending& pending) const;
   std::optional<Pending> pending_;
   std::set<Key> seen_twice_;  // modes
   std::string unreplayable_;
   int guard_failures_ = 0;
+  int started_again_ = 0;  // second looks that found other variables
   GradientHistory history_;
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;
   Key last_key_;

@@ -44,23 +44,30 @@ void Recordings::expect_again(const Batch& batch, const Graph& graph, int times)
   pending_ = Pending{key_of(batch), std::move(now), graph, times};
 }
 
-// Whether the user assigned another tensor to a variable that the recording reads.
-bool Recordings::has_old_variables(const Key& key) {
-  const auto found = ready_.find(key);
-  return found != ready_.end() && found->second->out_of_date();
+// Whether the user has since assigned another tensor to a variable that the recording reads, or
+// given a parameter another shape.
+bool Recordings::is_out_of_date(const Pending& pending) const {
+  const auto found = ready_.find(pending.key);
+  if (found == ready_.end()) return false;
+  return found->second->out_of_date() || !found->second->leaves_are_as_recorded();
 }
 
 std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
-  const bool probed = probe_ && probe_->key == key_of(batch) && seed == subject_.plain_seed;
+  const bool probed = probe_ && probe_->key == key_of(batch) && seed == subject_.plain_seed &&
+                      !probe_->capture.effects.gradients.empty();
   if (probed && !unreplayable_.empty()) return std::exchange(probe_, std::nullopt)->capture;
   const bool known = !pending_ && seen_twice_.count(modes()) != 0;
   if (known || !unreplayable_.empty() || seed != subject_.plain_seed) return std::nullopt;
-  const bool starts = !pending_ || pending_->modes != modes() || has_old_variables(pending_->key);
+  const bool starts = !pending_ || pending_->modes != modes() || is_out_of_date(*pending_);
   Capture captured = !starts ? capture(batch) : probed ? probe_->capture : record(batch);
   if (!captured.unreplayable.empty()) {
     unreplayable_ = captured.unreplayable;
     probe_.reset();
   } else if (starts) {
+    constexpr int kOften = 3;
+    if (pending_ && ++started_again_ == kOften) {
+      unreplayable_ = "a variable that it reads is assigned another tensor in every step";
+    }
     pending_.reset();
     expect_again(batch, captured.graph, 1);
     if (!probed) probe_ = Probe{key_of(batch), captured};
@@ -76,7 +83,7 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
 }
 
 void Recordings::look_again(const Batch& batch) {
-  if (!pending_ || pending_->modes != modes() || has_old_variables(pending_->key)) {
+  if (!pending_ || pending_->modes != modes() || is_out_of_date(*pending_)) {
     pending_.reset();
     return;
   }
