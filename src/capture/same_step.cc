@@ -128,31 +128,33 @@ std::string results_differ(const Graph& first, const Graph& second) {
 
 }  // namespace
 
-std::string difference_between(const Graph& first, const Graph& second, BatchShapes shapes) {
+Difference difference_between(const Graph& first, const Graph& second, BatchShapes shapes) {
   const size_t count = std::min(first.nodes.size(), second.nodes.size());
   for (size_t i = 0; i < count; ++i) {
     const Node& before = first.nodes[i];
     const Node& now = second.nodes[i];
     if (op_name(before) != op_name(now)) {
-      return concat("it does ", place_of(now), " where it did ", place_of(before), " before");
+      return {concat("it does ", place_of(now), " where it did ", place_of(before), " before")};
     }
     if (guard_tells(first, second, i)) {
-      if (!reads_fraction(before)) return "";
-      return concat("it reads a number back into C++ (", op_name(now), ", as item() does) that is ",
-                    *now.expects, " and was ", *before.expects, " before");
+      if (!reads_fraction(before)) return {};
+      return {
+          concat("it reads a number back into C++ (", op_name(now), ", as item() does) that is ",
+                 *now.expects, " and was ", *before.expects, " before"),
+          /*guarded=*/true};
     }
     if (shapes == BatchShapes::kOther) continue;
     const std::string arguments = arguments_differ(before, now);
-    if (!arguments.empty()) return arguments;
+    if (!arguments.empty()) return {arguments};
   }
   if (first.nodes.size() != second.nodes.size()) {
-    return concat("it does ", second.nodes.size(), " operators and did ", first.nodes.size(),
-                  " before");
+    return {concat("it does ", second.nodes.size(), " operators and did ", first.nodes.size(),
+                   " before")};
   }
-  if (shapes == BatchShapes::kOther) return "";
-  if (first.leaves.size() != second.leaves.size()) return "it reads other tensors than before";
+  if (shapes == BatchShapes::kOther) return {};
+  if (first.leaves.size() != second.leaves.size()) return {"it reads other tensors than before"};
   const std::string constants = constants_differ(first, second);
-  return constants.empty() ? results_differ(first, second) : constants;
+  return {constants.empty() ? results_differ(first, second) : constants};
 }
 
 }  // namespace epl

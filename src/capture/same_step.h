@@ -14,10 +14,18 @@ namespace epl {
 
 enum class BatchShapes : uint8_t { kSame, kOther };  // of the two recordings
 
-// What tells the two apart, for a reader who wrote the step; empty where nothing does. Recordings
-// of batches of other shapes are compared by their operators alone, since numbers may follow sizes.
-// What a guard expects may differ: it is looked at in every step; but a number that is a fraction
-// is not found again, and tells them apart.
-std::string difference_between(const Graph& first, const Graph& second, BatchShapes shapes);
+// What tells two recordings apart.
+struct Difference {
+  std::string text;      // for a reader who wrote the step; empty where nothing does
+  bool guarded = false;  // a guard of the recording sees it in every step
+
+  explicit operator bool() const { return !text.empty(); }
+};
+
+// Recordings of batches of other shapes are compared by their operators alone, since numbers may
+// follow sizes. Where a guard expects something else the rest may differ as well, and the guard
+// will tell; only a number with a fraction, which is another one in each step, counts as a
+// difference.
+Difference difference_between(const Graph& first, const Graph& second, BatchShapes shapes);
 
 }  // namespace epl

@@ -1,6 +1,5 @@
 #include "driver/plain_run.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <epl/collection.h>
 
@@ -10,6 +9,7 @@
 #include "base/check.h"
 #include "config/collected.h"
 #include "config/scopes.h"
+#include "driver/device_numbers.h"
 
 namespace epl {
 namespace {
@@ -76,30 +76,6 @@ void sum_over_workers(const std::vector<at::Tensor>& tensors, Communicator& work
 
 }  // namespace
 
-// While it stands the program's generator gives the random numbers of a device.
-class PlainRun::DeviceNumbers {
- public:
-  DeviceNumbers(LocalReplicas& replicas, int device)
-      : generator_(at::detail::getDefaultCPUGenerator()),
-        own_(replicas[device].streams.default_generator()) {
-    if (own_ == generator_) return;
-    before_ = generator_.get_state();
-    generator_.set_state(own_.get_state());
-  }
-  ~DeviceNumbers() {
-    if (own_ == generator_) return;
-    own_.set_state(generator_.get_state());
-    generator_.set_state(before_);
-  }
-  DeviceNumbers(const DeviceNumbers&) = delete;
-  DeviceNumbers& operator=(const DeviceNumbers&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Generator own_;
-  at::Tensor before_;
-};
-
 PlainRun::PlainRun(const Model& model, const StepFunction& function, LocalReplicas& replicas)
     : model_(model),
       function_(function),
@@ -138,7 +114,7 @@ void PlainRun::run_device(size_t device, const PlainRunRequest& request) {
   if (request.batches[device].empty()) return;
   if (device > 0) restore_state();
   {
-    const DeviceNumbers numbers(replicas_, static_cast<int>(device));
+    const DeviceNumbers numbers(replicas_[static_cast<int>(device)].streams);
     for (size_t i = 0; i < request.batches[device].size(); ++i) {
       runs_[device].micro_batch = static_cast<int>(i);
       run_micro_batch(request.batches[device][i], request, runs_[device]);
@@ -184,7 +160,8 @@ void PlainRun::take(const Capture& capture, DeviceRun& run) {
     const at::Tensor& gradient = capture.effects.gradients[i];
     if (!gradient.defined()) continue;
     at::Tensor& sum = model_.parameters()[i].second.mutable_grad();
-    sum = sum.defined() ? sum + gradient : gradient;
+    // Autograd may give two parameters the same tensor.
+    sum = sum.defined() ? sum + gradient : gradient.clone();
   }
 }
 

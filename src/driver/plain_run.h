@@ -54,7 +54,6 @@ class PlainRun {
   void reduce(const PlainRunRequest& request);
 
  private:
-  class DeviceNumbers;
   void run_device(size_t device, const PlainRunRequest& request);
   void run_micro_batch(const Batch& batch, const PlainRunRequest& request, DeviceRun& run);
   void call(const Batch& batch, double seed, DeviceRun& run);

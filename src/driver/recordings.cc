@@ -9,6 +9,7 @@
 #include "config/checks.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
+#include "driver/device_numbers.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -148,6 +149,9 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
   if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
   subject_.job.watch().doing(0, "record");
   const auto probe = [&](const Batch& batch) {
+    // What it does may become the first step of this worker's first device.
+    subject_.replicas[0].streams.follow_seeds();
+    const DeviceNumbers numbers(subject_.replicas[0].streams);
     Capture captured = record(batch);
     probe_ = Probe{key_of(batch), std::move(captured)};
   };

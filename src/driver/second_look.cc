@@ -75,7 +75,8 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
   } else {
     const bool same = pending_->key == key_of(batch);
     unreplayable_ = difference_between(pending_->graph, captured.graph,
-                                       same ? BatchShapes::kSame : BatchShapes::kOther);
+                                       same ? BatchShapes::kSame : BatchShapes::kOther)
+                        .text;
     seen_twice_.insert(pending_->modes);
     pending_.reset();
   }
@@ -88,14 +89,16 @@ void Recordings::look_again(const Batch& batch) {
     return;
   }
   if (pending_->key != key_of(batch)) return;
+  bring_home();
+  ++made_;  // what was brought home may be released again
   const Capture captured = capture(repeat_rows(batch, pending_->times));
-  const std::string difference =
-      captured.unreplayable.empty()
-          ? difference_between(pending_->graph, captured.graph, BatchShapes::kSame)
-          : captured.unreplayable;
+  const Difference difference =
+      difference_between(pending_->graph, captured.graph, BatchShapes::kSame);
   seen_twice_.insert(pending_->modes);
   pending_.reset();
-  if (!difference.empty()) refuse_to_replay(difference);
+  if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);
+  // Guards are looked at in every step, and where one fails the step is recorded again.
+  if (difference && !difference.guarded) refuse_to_replay(difference.text);
 }
 
 bool Recordings::had_gradient(const at::Tensor& parameter, bool has_one) {

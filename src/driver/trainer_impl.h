@@ -86,6 +86,7 @@ struct Trainer::Impl {
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
   double sum_over_workers(double value);
+  double largest_of_workers(double value);
   // What workers tell each other in each step, before the update: gives the loss of all.
   double meet_after_run(double loss, const DeviceBatches& batches);
 

@@ -61,7 +61,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     for (const auto& gradient : plain.gradients()) {
       if (gradient.defined()) gradients.push_back(gradient);
     }
-    result.gradient_norm = plain.replica_norm();
+    result.gradient_norm = locally ? largest_of_workers(plain.replica_norm()) : 0;
     if (clips(options) && !locally) result.gradient_norm = clip_gradients(gradients, options);
     update_plainly(plain.gradients());
   } else {

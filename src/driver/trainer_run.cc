@@ -77,15 +77,16 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
   }
 }
 
-// By another micro batch of the first step, or by the next step.
+// By another micro batch of the first step, or by the next step; on several workers by the next
+// step of all, since they bring their parameters together for it.
 void Trainer::Impl::look_again(const DeviceBatches& batches) {
-  const bool second_device = batches[0].size() == 1;
-  if (!second_device) {
-    recordings.look_again(batches[0][1]);
-  } else if (batches.size() > 1) {
-    recordings.look_again(batches[1][0]);
-  } else if (steps > 0) {
+  const bool alone = job->workers() == nullptr;
+  if (steps > 0) {
     recordings.look_again(batches[0][0]);
+  } else if (alone && batches[0].size() > 1) {
+    recordings.look_again(batches[0][1]);
+  } else if (alone && batches.size() > 1) {
+    recordings.look_again(batches[1][0]);
   }
 }
 

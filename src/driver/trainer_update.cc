@@ -47,9 +47,12 @@ double Trainer::Impl::clip_locally(ReadyStep& ready) {
           clip_gradients(ready.gradients().of_replica(whole[i]), options, local_scale(ready));
     }
   });
-  const double largest = *std::max_element(norms.begin(), norms.end());
-  if (job->workers() == nullptr) return largest;
-  const at::Tensor of_all = at::full({1}, largest, at::kDouble);
+  return largest_of_workers(*std::max_element(norms.begin(), norms.end()));
+}
+
+double Trainer::Impl::largest_of_workers(double value) {
+  if (job->workers() == nullptr) return value;
+  const at::Tensor of_all = at::full({1}, value, at::kDouble);
   job->workers()->all_reduce({of_all}, ReduceOp::kMax);
   return of_all.item<double>();
 }

@@ -14,13 +14,15 @@ TEST(BorrowedMemory, IsReadWhileItIsThere) {
   init();
   auto weight = torch::ones({3}).requires_grad_();
   torch::optim::SGD optimizer({weight}, 0.5);
+  std::vector<float> factors;
   Trainer trainer({}, {optimizer}, [&](const Batch& batch) {
-    std::vector<float> factors{1, 2, 3};
-    const auto loss = (weight * torch::from_blob(factors.data(), {3}) * batch[0]).sum();
-    factors.assign({7, 8, 9});
-    return loss;
+    factors = {1, 2, 3};
+    return (weight * torch::from_blob(factors.data(), {3}) * batch[0]).sum();
   });
-  for (int i = 0; i < 3; ++i) trainer.step({torch::ones({3})});
+  for (int i = 0; i < 3; ++i) {
+    trainer.step({torch::ones({3})});
+    factors = {7, 8, 9};
+  }
   EXPECT_TRUE(weight.equal(torch::tensor({-0.5f, -2.0f, -3.5f}))) << weight;
 }
 
@@ -28,14 +30,15 @@ TEST(BorrowedMemory, WithADeleterOfTheUsersIsReadWhileItIsThere) {
   init();
   auto weight = torch::ones({3}).requires_grad_();
   torch::optim::SGD optimizer({weight}, 0.5);
+  std::vector<float> factors;
   Trainer trainer({}, {optimizer}, [&](const Batch& batch) {
-    std::vector<float> factors{1, 2, 3};
-    const auto loss =
-        (weight * torch::from_blob(factors.data(), {3}, [](void*) {}) * batch[0]).sum();
-    factors.assign({7, 8, 9});
-    return loss;
+    factors = {1, 2, 3};
+    return (weight * torch::from_blob(factors.data(), {3}, [](void*) {}) * batch[0]).sum();
   });
-  for (int i = 0; i < 3; ++i) trainer.step({torch::ones({3})});
+  for (int i = 0; i < 3; ++i) {
+    trainer.step({torch::ones({3})});
+    factors = {7, 8, 9};
+  }
   EXPECT_TRUE(weight.equal(torch::tensor({-0.5f, -2.0f, -3.5f}))) << weight;
 }
 
