@@ -37,16 +37,30 @@ std::shared_ptr<Job> Trainer::Impl::current_job() {
               "call epl::init() at the beginning of main()");
 }
 
-// The other workers learn of a step that fails here, so that they do not wait for it.
-StepResult Trainer::Impl::step_with(const std::function<DeviceBatches()>& cut) {
+Trainer::Impl::~Impl() {
+  if (std::uncaught_exceptions() <= exceptions_at_start || job->membership() == nullptr) return;
+  job->membership()->report_failure("it stopped with an exception that its own log shows");
+}
+
+// The other workers learn of a step that fails here, so that they do not wait for it. What LibTorch
+// throws may speak of rows that the user has never seen, so it is told what they were cut from.
+StepResult Trainer::Impl::step_with(const std::function<DeviceBatches(GivenBatch&)>& cut) {
+  const auto begin = std::chrono::steady_clock::now();
+  GivenBatch given;
   try {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
-    return step(cut());
+    const DeviceBatches batches = cut(given);
+    given.seen = batches[0][0];
+    StepResult result = step(batches);
+    result.seconds = seconds_since(begin);
+    return result;
   } catch (const std::exception& error) {
     if (job->membership() != nullptr) job->membership()->report_failure(text_of(error));
-    throw;
+    if (dynamic_cast<const c10::Error*>(&error) == nullptr) throw;
+    throw Error("LibTorch says: " + text_of(error),
+                "epl::Trainer::step with " + describe(given, config, replicas.size()));
   }
 }
 
@@ -195,17 +209,20 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepResult Trainer::step(const Batch& batch) {
-  return impl_->step_with([&] {
-    const Batch sample = sample_of(batch, impl_->likely_parts());
-    return cut_into_micro_batches(batch, impl_->shares(sample, batch), impl_->config);
+  return impl_->step_with([&](GivenBatch& given) {
+    check_has_rows(batch);
+    given = {batch, sample_of(batch, impl_->likely_parts())};
+    return cut_into_micro_batches(batch, impl_->shares(given.seen, batch), impl_->config);
   });
 }
 
 StepResult Trainer::step(const BatchSource& source) {
-  return impl_->step_with([&] {
-    Batch first = source();
-    bool given = false;
-    const BatchSource all = [&] { return std::exchange(given, true) ? source() : first; };
+  return impl_->step_with([&](GivenBatch& given) {
+    const Batch first = source();
+    check_has_rows(first);
+    given = {first, first};
+    bool drawn = false;
+    const BatchSource all = [&] { return std::exchange(drawn, true) ? source() : first; };
     return draw_micro_batches(all, impl_->shares(first, first), impl_->config);
   });
 }

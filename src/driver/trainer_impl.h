@@ -8,12 +8,14 @@
 #include <epl/trainer.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/check.h"
 #include "driver/clip.h"
+#include "driver/given_batch.h"
 #include "driver/job.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
@@ -41,8 +43,12 @@ struct Trainer::Impl {
     check_clipping(options);
   }
 
+  // Where an exception destroys the trainer, this worker has failed, and the others hear of it.
+  ~Impl();
+
   static std::shared_ptr<Job> current_job();  // throws before epl::init()
-  StepResult step_with(const std::function<DeviceBatches()>& cut);
+  // `cut` notes what the user handed in before it does anything with it.
+  StepResult step_with(const std::function<DeviceBatches(GivenBatch&)>& cut);
   void meet_other_workers();
   int64_t likely_parts() const;
   Shares shares(const Batch& sample, const Batch& whole);
@@ -59,9 +65,10 @@ struct Trainer::Impl {
   void check_all_is_here(const std::string& who) const;
   void tell_what_is_fetched(const ReadyStep& ready);
   void release_what_others_hold(const ReadyStep& ready);
-  double seconds_since_begin() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  static double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
+  double seconds_since_begin() const { return seconds_since(begun); }
   int reader_of(const ReadyStep& ready, int device) const;
   void apply(Update& update, const std::vector<ParameterGradient>& gradients);
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
@@ -100,6 +107,7 @@ struct Trainer::Impl {
   int64_t released = -1;  // recordings when the pieces of other workers were last released
   Timeline timeline;      // of the last step
   std::chrono::steady_clock::time_point begun;
+  const int exceptions_at_start = std::uncaught_exceptions();
 };
 
 }  // namespace epl
