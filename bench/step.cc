@@ -5,14 +5,16 @@
 // The sides take turns, chunk by chunk, so that noise hits both alike, each in a process of its
 // own, so that neither runs in a heap that the other has shaped. Before anything is timed, three
 // steps of both must give the same parameters. Printed for each model: the medians of the step
-// times and their ratio, the peak memory of both by the allocator's account, and what recording and
-// planning cost, counted in plain steps. The last line is one JSON object.
+// times and their ratio, the peak memory of both by EPL's account and by the system's (VmHWM of a
+// side's process, less its libraries and what it held before the model was made), and what
+// recording and planning cost, counted in plain steps. The last line is one JSON object.
 //
 // --profile runs one side alone for some ten seconds a model: something to hold a profiler to.
 #include <epl/epl.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -123,26 +125,41 @@ int64_t peak_bytes(const Workload& workload, MakeStepper make) {
   return memory.account().peak;
 }
 
-struct Times {
+// A line of /proc/self/status, in bytes.
+double bytes_of_process(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(name + ":", 0) == 0) return 1024 * std::stod(line.substr(name.size() + 1));
+  }
+  throw std::runtime_error("/proc/self/status has no " + name);
+}
+
+struct Measured {
   double plain = 0;  // median seconds of a step
   double epl = 0;
-  double first = 0;  // EPL's first step, which records and plans
+  double first = 0;        // EPL's first step, which records and plans
+  double plain_bytes = 0;  // by the system
+  double epl_bytes = 0;
 };
 
 // One side in a process of its own: see bench/turns.h.
 void serve_side(const Workload& workload, MakeStepper make) {
+  const double before = bytes_of_process("RssAnon");
   const Stepper step = make(fresh(workload));
   const double first = seconds(step);
   bench::seconds_of_each(workload.chunk, step);  // warms up
-  bench::serve(first, [&] { return bench::seconds_of_each(workload.chunk, step); });
+  const double peak = bytes_of_process("VmHWM") - bytes_of_process("RssFile") - before;
+  bench::serve({first, peak}, [&] { return bench::seconds_of_each(workload.chunk, step); });
 }
 
-Times measure_times(const Workload& workload, int rounds) {
+Measured measure_sides(const Workload& workload, int rounds) {
+  Measured measured;
   bench::Side plain("plain", {{"--serve", "plain", "--models", workload.name}});
-  plain.answer();  // it is ready: the sides must not start up at the same time
+  measured.plain_bytes = plain.answer().at(1);  // the sides must not start up at the same time
   bench::Side epl("EPL", {{"--serve", "epl", "--models", workload.name}});
-  Times times;
-  times.first = epl.answer().at(0);
+  const std::vector<double> of_first = epl.answer();
+  measured.first = of_first.at(0);
+  measured.epl_bytes = of_first.at(1);
   std::vector<double> of_plain, of_epl;
   for (int round = 0; round < rounds; ++round) {
     for (auto* side : {&plain, &epl}) {
@@ -153,9 +170,9 @@ Times measure_times(const Workload& workload, int rounds) {
   }
   plain.end();
   epl.end();
-  times.plain = median(of_plain);
-  times.epl = median(of_epl);
-  return times;
+  measured.plain = median(of_plain);
+  measured.epl = median(of_epl);
+  return measured;
 }
 
 void profile(const Workload& workload, MakeStepper make) {
@@ -176,23 +193,26 @@ void profile(const Workload& workload, MakeStepper make) {
 
 struct Result {
   std::string name;
-  double ratio, memory_ratio, capture_in_eager_steps;
+  double ratio, memory_ratio, system_memory_ratio, capture_in_eager_steps;
 };
 
 Result run(const Workload& workload, int rounds) {
   check_same_parameters(workload);
   const int64_t plain_bytes = peak_bytes(workload, plain_stepper);
   const int64_t epl_bytes = peak_bytes(workload, epl_stepper);
-  const Times times = measure_times(workload, rounds);
-  const Result result = {workload.name, times.epl / times.plain,
+  const Measured measured = measure_sides(workload, rounds);
+  const Result result = {workload.name, measured.epl / measured.plain,
                          static_cast<double>(epl_bytes) / static_cast<double>(plain_bytes),
-                         (times.first - times.epl) / times.plain};
+                         measured.epl_bytes / measured.plain_bytes,
+                         (measured.first - measured.epl) / measured.plain};
   std::printf(
       "%-10s plain %9.3f ms  EPL %9.3f ms  ratio %.3f | peak memory %8.2f MB -> %8.2f MB, ratio "
-      "%.3f | capture and planning %.2f eager steps\n",
-      workload.name.c_str(), 1e3 * times.plain, 1e3 * times.epl, result.ratio,
+      "%.3f; by the system %8.2f MB -> %8.2f MB, ratio %.3f | capture and planning %.2f eager "
+      "steps\n",
+      workload.name.c_str(), 1e3 * measured.plain, 1e3 * measured.epl, result.ratio,
       static_cast<double>(plain_bytes) / 1e6, static_cast<double>(epl_bytes) / 1e6,
-      result.memory_ratio, result.capture_in_eager_steps);
+      result.memory_ratio, measured.plain_bytes / 1e6, measured.epl_bytes / 1e6,
+      result.system_memory_ratio, result.capture_in_eager_steps);
   std::fflush(stdout);
   return result;
 }
@@ -261,9 +281,11 @@ int run_all(const Arguments& arguments) {
     }
   }
   if (!results.empty()) {
-    std::printf("{%s, \"memory\": {%s}, \"capture_in_eager_steps\": {%s}}\n",
-                json(results, &Result::ratio).c_str(), json(results, &Result::memory_ratio).c_str(),
-                json(results, &Result::capture_in_eager_steps).c_str());
+    std::printf(
+        "{%s, \"memory\": {%s}, \"system_memory\": {%s}, \"capture_in_eager_steps\": {%s}}\n",
+        json(results, &Result::ratio).c_str(), json(results, &Result::memory_ratio).c_str(),
+        json(results, &Result::system_memory_ratio).c_str(),
+        json(results, &Result::capture_in_eager_steps).c_str());
   }
   return 0;
 }

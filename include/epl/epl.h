@@ -5,12 +5,14 @@
 //   epl::DistributedSampler sampler(dataset_size);                  // data.h
 //   epl::Trainer trainer(net, optimizer, step_function);            // trainer.h
 //   trainer.step({data, target});
+//   epl::all_reduce(counted, "sum");                                // collectives.h
 //
 // It brings all of <torch/torch.h>; the single headers bring only what they name.
 #pragma once
 
 #include <epl/cluster.h>
 #include <epl/collection.h>
+#include <epl/collectives.h>
 #include <epl/config.h>
 #include <epl/data.h>
 #include <epl/env.h>

@@ -27,6 +27,14 @@ class Error : public std::runtime_error {
   }
 };
 
+// The job cannot go on: another worker was killed, stopped, cut off or threw, and what() names it,
+// where it ran and what it did last. Every worker that is left throws this, and none of them can go
+// on.
+class JobFailed : public Error {
+ public:
+  using Error::Error;
+};
+
 // EPL broke one of its own invariants.
 class InternalError : public std::logic_error {
  public:

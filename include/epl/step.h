@@ -12,8 +12,27 @@
 
 namespace epl {
 
-// What one call of the step function reads.
-using Batch = std::vector<torch::Tensor>;
+// What one call of the step function reads: a std::vector<torch::Tensor>, and used as one. Reading
+// batch[i] where the batch has no tensor i is an Error that says what it has.
+class Batch : public std::vector<torch::Tensor> {
+ public:
+  using Tensors = std::vector<torch::Tensor>;
+  using Tensors::Tensors;
+  Batch() = default;
+  Batch(Tensors tensors) : Tensors(std::move(tensors)) {}  // NOLINT: it is one
+
+  torch::Tensor& operator[](size_t index) {
+    if (index >= size()) throw_missing(index);
+    return Tensors::operator[](index);
+  }
+  const torch::Tensor& operator[](size_t index) const {
+    if (index >= size()) throw_missing(index);
+    return Tensors::operator[](index);
+  }
+
+ private:
+  [[noreturn]] void throw_missing(size_t index) const;
+};
 
 // Returns one micro batch at a time.
 using BatchSource = std::function<Batch()>;

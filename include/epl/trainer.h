@@ -39,6 +39,7 @@ struct StepResult {
   std::map<std::string, torch::Tensor> metrics;  // merged, by name
   bool skipped = false;                          // the loss was not finite and no update was made
   double gradient_norm = 0;                      // before clipping; 0 unless clip_grad_norm is set
+  double seconds = 0;                            // that step() took, recording and waits included
 };
 
 struct TrainerOptions {
@@ -85,7 +86,9 @@ class Trainer {
   StepResult step(const BatchSource& source);
 
   // Runs `fn` on the batch with every module in eval mode and gradients off, then restores the
-  // modes. Where parameters lie on other workers, gather_parameters() comes before it.
+  // modes. It runs on this worker alone, so that one worker may evaluate while others do not; where
+  // each evaluates rows of its own, epl::all_reduce (collectives.h) merges what they found. Where
+  // parameters lie on other workers, gather_parameters() comes before it.
   StepOutput evaluate(const StepFunction& fn, const Batch& batch);
 
   // The plan that the last step ran, as text. Before the first step there is none: an error.
@@ -106,10 +109,11 @@ class Trainer {
   // false; then they stay until the next step. On all workers together.
   void gather_parameters();
 
-  // Parameters, buffers and optimizer state in one file, written to a temporary name first so that
-  // a crash leaves the old file whole.
+  // Parameters, buffers and optimizer state in one file for load(), written to a temporary name first
+  // so that a crash or a full disk leaves the old file whole. torch::load() does not read it: a file
+  // of the network alone is written by torch::save(net, ...).
   // Worker 0 writes. Where the stages of a pipeline lie on several workers, all of them call
-  // save().
+  // save(). Throws Error with the system's words where the file cannot be written; training may go on.
   void save(const std::string& path) const;
   void load(const std::string& path);
 

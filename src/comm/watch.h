@@ -19,12 +19,6 @@
 
 namespace epl {
 
-// The job cannot go on: what() names who is gone, where, and what it did last.
-class JobFailed : public Error {
- public:
-  using Error::Error;
-};
-
 // What a worker does now. Plain atomics, so that it may lie in memory that other processes read
 // after this one was killed.
 struct Progress {

@@ -41,13 +41,58 @@ std::string reason_of(const std::exception& error) {
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
 
-// What was written is on the disk, not only in the system's cache, before it gets its name.
-bool sync_and_rename(const std::string& from, const std::string& to) {
-  const int file = ::open(from.c_str(), O_RDONLY);
-  const bool synced = file >= 0 && ::fsync(file) == 0;
-  if (file >= 0) ::close(file);
-  return synced && std::rename(from.c_str(), to.c_str()) == 0;
-}
+// A file under a temporary name, until it is whole and on the disk.
+//
+// LibTorch's own writer ends the process where a disk is full: it throws, and then writes the rest
+// in its destructor, which throws again. So it is never told: write() takes everything, keeps the
+// first error, and finish() tells it.
+class UnfinishedFile {
+ public:
+  explicit UnfinishedFile(std::string path)
+      : path_(std::move(path)),
+        unfinished_(path_ + ".unfinished"),
+        file_(::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
+        error_(file_ < 0 ? errno : 0) {}
+  ~UnfinishedFile() {
+    if (file_ < 0) return;
+    ::close(file_);
+    std::remove(unfinished_.c_str());  // no longer there where it was renamed
+  }
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+
+  size_t write(const void* bytes, size_t size) {
+    const auto* from = static_cast<const char*>(bytes);
+    for (size_t left = size; left > 0 && error_ == 0;) {
+      const ssize_t written = ::write(file_, from, left);
+      if (written < 0 && errno == EINTR) continue;
+      note(written >= 0);
+      if (error_ != 0) break;
+      from += written;
+      left -= static_cast<size_t>(written);
+    }
+    return size;
+  }
+
+  // Gives the file its name. Throws Error with the system's words.
+  void finish() {
+    if (error_ == 0) note(::fsync(file_) == 0);
+    if (error_ == 0) note(std::rename(unfinished_.c_str(), path_.c_str()) == 0);
+    if (error_ == 0) return;
+    throw Error(concat("cannot write ", path_, ": ", std::strerror(error_)), "epl::Trainer::save",
+                "a folder that exists, may be written and has room");
+  }
+
+ private:
+  void note(bool good) {
+    if (!good) error_ = errno;
+  }
+
+  const std::string path_;
+  const std::string unfinished_;
+  const int file_;
+  int error_;  // the first; 0 where there was none
+};
 
 // What a model holds, to be put back where a file turns out not to fit.
 class Before {
@@ -130,18 +175,9 @@ void save_checkpoint(const std::string& path, const Model& model) {
     model.optimizers()[i].get().save(part);
     archive.write(optimizer_key(i), part);
   }
-  const std::string unfinished = path + ".unfinished";
-  std::string reason;
-  try {
-    archive.save_to(unfinished);
-    if (!sync_and_rename(unfinished, path)) reason = std::strerror(errno);
-  } catch (const std::exception& error) {
-    reason = reason_of(error);
-  }
-  if (reason.empty()) return;
-  std::remove(unfinished.c_str());
-  throw Error(concat("cannot write ", path, ": ", reason), "epl::Trainer::save",
-              "a folder that exists and has room");
+  UnfinishedFile file(path);
+  archive.save_to([&](const void* bytes, size_t size) { return file.write(bytes, size); });
+  file.finish();
 }
 
 void load_checkpoint(const std::string& path, const Model& model) {

@@ -1,4 +1,5 @@
-// Modules and optimizers in one file, as LibTorch's archives write them.
+// Modules and optimizers in one file: a LibTorch archive with an entry for each of them, which
+// Trainer::load reads; torch::load() of a module alone does not.
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace epl {
 
-// Written under a temporary name and renamed, so that a crash leaves the old file whole.
+// Written under a temporary name and renamed, so that a crash or a full disk leaves the old file
+// whole.
 void save_checkpoint(const std::string& path, const Model& model);
 // A file that does not fit is an error that leaves the model as it was.
 void load_checkpoint(const std::string& path, const Model& model);

@@ -40,6 +40,7 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       sizes_(std::move(sizes)),
       closed_over_(capture.closed_over) {
   find_outputs();
+  find_borders();
   check_state();
   replicas.team.run([&](int device) {
     LocalReplica& replica = replicas[device];
@@ -94,6 +95,21 @@ void ReadyStep::find_outputs() {
       for (const auto& metric : outputs.metrics) {
         metric_stages_[metric.name] = static_cast<int>(stage);
       }
+    }
+  }
+}
+
+// A step without stages is one segment, forward and backward: its timeline tells them apart.
+void ReadyStep::find_borders() {
+  for (const auto& program : plan().programs) {
+    auto& borders = first_backward_.emplace_back();
+    for (const auto& segment : program.segments) {
+      const auto& calls = segment.calls;
+      const auto first = placement().is_pipeline()
+                             ? calls.end()
+                             : std::find_if(calls.begin(), calls.end(),
+                                            [](const Call& call) { return call.backward; });
+      borders.push_back(static_cast<int>(first - calls.begin()));
     }
   }
 }
@@ -300,14 +316,23 @@ void ReadyStep::run_calls(int device, const Instruction& instruction, DeviceRun&
   const Segment& segment = program(device).segments[index];
   result.micro_batch = instruction.micro_batch;
   Span span;
-  span.kind = span_kind(segment.kind);
   span.chunk = segment.chunk;
   span.micro_batch = instruction.micro_batch;
-  span.begin = seconds(Clock::now() - result.begin);
-  executor.run(instruction.segment, instruction.first_call, instruction.end_call);
-  span.end = seconds(Clock::now() - result.begin);
-  add_spans(span, result);
-  if (instruction.end_call < static_cast<int>(segment.calls.size())) return;
+  const auto run_part = [&](int first, int end, Span::Kind kind) {
+    span.kind = kind;
+    span.begin = seconds(Clock::now() - result.begin);
+    executor.run(instruction.segment, first, end);
+    span.end = seconds(Clock::now() - result.begin);
+    add_spans(span, result);
+  };
+  const int size = static_cast<int>(segment.calls.size());
+  const int first = instruction.first_call;
+  const int end = std::min(instruction.end_call, size);
+  const int border = std::clamp(first_backward_[static_cast<size_t>(place(device).stage)][index],
+                                first, std::max(first, end));
+  if (first < border || border == end) run_part(first, border, span_kind(segment.kind));
+  if (border < end) run_part(border, end, Span::Kind::kBackward);
+  if (instruction.end_call < size) return;
   read_outputs(executor, program(device).outputs[index], result);
 }
 

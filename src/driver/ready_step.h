@@ -100,6 +100,7 @@ class ReadyStep {
   at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
   void find_outputs();
+  void find_borders();
   void check_state() const;
   void run_instruction(int device, const Instruction& instruction,
                        const std::vector<Batch>* micro_batches, DeviceRun& result);
@@ -116,6 +117,9 @@ class ReadyStep {
   std::map<std::string, int> metric_stages_;
   // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
+  // By program and segment: the call that begins backward where one segment does both; else the
+  // end.
+  std::vector<std::vector<int>> first_backward_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
   std::unique_ptr<StageMail> mail_;                           // null where there is one stage

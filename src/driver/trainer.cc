@@ -37,16 +37,28 @@ std::shared_ptr<Job> Trainer::Impl::current_job() {
               "call epl::init() at the beginning of main()");
 }
 
-// The other workers learn of a step that fails here, so that they do not wait for it.
+Trainer::Impl::~Impl() {
+  if (std::uncaught_exceptions() <= exceptions_at_start || job->membership() == nullptr) return;
+  job->membership()->report_failure("it stopped with an exception that its own log shows");
+}
+
+// The other workers learn of a step that fails here, so that they do not wait for it. What LibTorch
+// throws may speak of rows that the user has never seen, so it is told what they were cut from.
 StepResult Trainer::Impl::step_with(const Rows& rows) {
+  const auto begin = std::chrono::steady_clock::now();
+  GivenBatch given;
   try {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
-    return step(rows);
+    StepResult result = step(rows, given);
+    result.seconds = seconds_since(begin);
+    return result;
   } catch (const std::exception& error) {
     if (job->membership() != nullptr) job->membership()->report_failure(text_of(error));
-    throw;
+    if (dynamic_cast<const c10::Error*>(&error) == nullptr) throw;
+    throw Error("LibTorch says: " + text_of(error),
+                "epl::Trainer::step with " + describe(given, config, replicas.size()));
   }
 }
 
@@ -126,14 +138,18 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   return sum;
 }
 
-StepResult Trainer::Impl::step(const Rows& rows) {
-  const Shares all = shares(rows.sample(), rows.whole());
+StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
+  given.seen = rows.sample();
+  given.whole = rows.whole();
+  check_has_rows(given.whole);
+  const Shares all = shares(given.seen, given.whole);
   // One device of one worker can take a batch that cannot be cut evenly over all.
   if (!rows.even(all) && recordings.can_run_plainly() && all.micro_batches == 1 &&
       job->workers() == nullptr) {
-    return step_plainly({{rows.whole()}}, 1);
+    return step_plainly({{given.whole}}, 1);
   }
   const DeviceBatches batches = rows.cut(all);
+  given.seen = batches[0][0];
   if (runs_plainly()) return step_plainly(batches, plain_seed());
   try {
     return step_by_recording(batches);

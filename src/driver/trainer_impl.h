@@ -8,12 +8,14 @@
 #include <epl/trainer.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/check.h"
 #include "driver/clip.h"
+#include "driver/given_batch.h"
 #include "driver/job.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
@@ -41,6 +43,9 @@ struct Trainer::Impl {
     check_clipping(options);
   }
 
+  // Where an exception destroys the trainer, this worker has failed, and the others hear of it.
+  ~Impl();
+
   // The rows of one step as the program handed them in.
   struct Rows {
     std::function<Batch()> sample;  // some of them, to record by
@@ -54,7 +59,7 @@ struct Trainer::Impl {
   void meet_other_workers();
   int64_t likely_parts() const;
   Shares shares(const Batch& sample, const Batch& whole);
-  StepResult step(const Rows& rows);
+  StepResult step(const Rows& rows, GivenBatch& given);
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
@@ -78,9 +83,10 @@ struct Trainer::Impl {
   void check_all_is_here(const std::string& who) const;
   void tell_what_is_fetched(const ReadyStep& ready);
   void release_what_others_hold(const ReadyStep& ready);
-  double seconds_since_begin() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  static double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
+  double seconds_since_begin() const { return seconds_since(begun); }
   int reader_of(const ReadyStep& ready, int device) const;
   void apply(Update& update, const std::vector<ParameterGradient>& gradients);
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
@@ -130,6 +136,7 @@ struct Trainer::Impl {
   int64_t released = -1;  // recordings when the pieces of other workers were last released
   Timeline timeline;      // of the last step
   std::chrono::steady_clock::time_point begun;
+  const int exceptions_at_start = std::uncaught_exceptions();
 };
 
 }  // namespace epl

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -24,8 +25,31 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
+class Pipe {
+ public:
+  Pipe() {
+    EPL_CHECK(pipe2(ends_, O_CLOEXEC) == 0, concat("cannot make a pipe: ", std::strerror(errno)),
+              "epl-launch", "fewer workers, or a higher limit of open files (ulimit -n)");
+  }
+  ~Pipe() {
+    for (const int end : {0, 1}) close_end(end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int end(int which) const { return ends_[which]; }
+  int take_end(int which) { return std::exchange(ends_[which], -1); }
+  void close_end(int which) {
+    if (ends_[which] >= 0) close(take_end(which));
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
 // Runs in the child and does not come back. `trouble` takes the number of the error.
-[[noreturn]] void become(char** words, char** environment, int output, int trouble, pid_t parent) {
+[[noreturn]] void become(char** words, char** environment, int output, int errors, int trouble,
+                         pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // the launcher died before the line above
   setsid();
@@ -37,7 +61,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   dup2(nothing, STDIN_FILENO);
   if (nothing > STDERR_FILENO) close(nothing);
   dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
+  dup2(errors, STDERR_FILENO);
   execve(words[0], words, environment);
   const int reason = errno;
   (void)!write(trouble, &reason, sizeof reason);
@@ -47,39 +71,33 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }  // namespace
 
 Child start_child(const std::vector<std::string>& words,
-                  const std::map<std::string, std::string>& environment) {
+                  const std::map<std::string, std::string>& environment, Pipes pipes) {
   std::vector<std::string> word_texts = words;
   std::vector<std::string> settings;
   for (const auto& [name, value] : environment) settings.push_back(name + "=" + value);
   std::vector<char*> word_pointers = pointers(word_texts);
   std::vector<char*> setting_pointers = pointers(settings);
 
-  int output[2] = {-1, -1};
-  int trouble[2] = {-1, -1};
-  EPL_CHECK(pipe2(output, O_CLOEXEC) == 0, concat("cannot make a pipe: ", std::strerror(errno)),
-            "epl-launch", "fewer workers, or a higher limit of open files (ulimit -n)");
-  const bool both = pipe2(trouble, O_CLOEXEC) == 0;
+  Pipe output, errors, trouble;
   const pid_t parent = getpid();
-  const pid_t pid = both ? fork() : -1;
+  const pid_t pid = fork();
   if (pid == 0) {
-    become(word_pointers.data(), setting_pointers.data(), output[1], trouble[1], parent);
+    become(word_pointers.data(), setting_pointers.data(), output.end(1),
+           pipes == Pipes::kOne ? output.end(1) : errors.end(1), trouble.end(1), parent);
   }
   const int fork_error = errno;
-  close(output[1]);
-  close(trouble[1]);
+  for (Pipe* each : {&output, &errors, &trouble}) each->close_end(1);
   int reason = 0;
   ssize_t size = 0;
   if (pid > 0) {
     do {
-      size = read(trouble[0], &reason, sizeof reason);  // ends when the program runs
+      size = read(trouble.end(0), &reason, sizeof reason);  // ends when the program runs
     } while (size < 0 && errno == EINTR);
   }
-  close(trouble[0]);
   if (pid > 0 && size == 0) {
-    fcntl(output[0], F_SETFL, O_NONBLOCK);
-    return {pid, output[0]};
+    for (Pipe* each : {&output, &errors}) fcntl(each->end(0), F_SETFL, O_NONBLOCK);
+    return {pid, {output.take_end(0), pipes == Pipes::kOne ? -1 : errors.take_end(0)}};
   }
-  close(output[0]);
   EPL_CHECK(pid > 0, concat("cannot start a process: ", std::strerror(fork_error)), "epl-launch",
             "fewer workers, or a higher limit of processes (ulimit -u)");
   waitpid(pid, nullptr, 0);

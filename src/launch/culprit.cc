@@ -42,7 +42,8 @@ bool blames_another(const Death& death) {
   return std::any_of(death.last_lines.begin(), death.last_lines.end(),
                      [&](const std::string& line) {
                        return says_of_another(" is gone", line, death.worker) ||
-                              says_of_another(" failed;", line, death.worker);
+                              says_of_another(" failed;", line, death.worker) ||
+                              says_of_another(" has finished", line, death.worker);
                      });
 }
 

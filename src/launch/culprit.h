@@ -28,8 +28,8 @@ struct Death {
   std::vector<std::string> last_lines;
 };
 
-// Whether its last lines say "worker 1 (...) is gone" or "worker 1 (...) failed;", as src/comm
-// words it, of another worker than itself.
+// Whether its last lines say "worker 1 (...) is gone", "worker 1 (...) failed;" or "worker 1 (...)
+// has finished", as src/comm words it, of another worker than itself.
 bool blames_another(const Death& death);
 
 // The place in `deaths`, which are in the order in which they were seen and not empty: the first

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,13 @@ int open_signals() {
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+bool is_same_file(int a, int b) {
+  struct stat of_a {
+  }, of_b{};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
+}
+
 std::string host_name() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
@@ -71,7 +79,8 @@ std::string count_text(size_t count, const std::string& what) {
 
 }  // namespace
 
-Launcher::Launcher(const LaunchPlan& plan) : plan_(plan) {
+Launcher::Launcher(const LaunchPlan& plan)
+    : plan_(plan), apart_(!is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
   signals_ = open_signals();
   EPL_CHECK(signals_ >= 0, "cannot make a descriptor for signals", "epl-launch",
             "a higher limit of open files (ulimit -n)");
@@ -103,7 +112,8 @@ int Launcher::run() {
 void Launcher::start_all() {
   for (size_t i = 0; i < workers_.size(); ++i) {
     try {
-      workers_[i].child = start_child(plan_.command, plan_.workers[i].environment);
+      const Pipes pipes = workers_[i].shown && apart_ ? Pipes::kTwo : Pipes::kOne;
+      workers_[i].child = start_child(plan_.command, plan_.workers[i].environment, pipes);
     } catch (...) {
       stop_all(SIGKILL);
       workers_.resize(i);
@@ -136,15 +146,25 @@ milliseconds Launcher::time_to_wait() const {
 
 void Launcher::wait_for_something() {
   std::vector<pollfd> files = {{signals_, POLLIN, 0}};
-  files.push_back({terminal_.out().waiting() ? STDOUT_FILENO : -1, POLLOUT, 0});
+  for (const Voice voice : kVoices) {
+    const int file = voice == Voice::kOut ? STDOUT_FILENO : STDERR_FILENO;
+    files.push_back({terminal_.stream(voice).waiting() ? file : -1, POLLOUT, 0});
+  }
   for (const Worker& worker : workers_) {
-    const bool leave_alone = worker.shown && terminal_.out().full();
-    files.push_back({leave_alone ? -1 : worker.child.output, POLLIN, 0});
+    for (const Voice voice : kVoices) {
+      const bool leave_alone = worker.shown && terminal_.stream(voice).full();
+      files.push_back({leave_alone ? -1 : worker.child.pipe(voice), POLLIN, 0});
+    }
   }
   poll(files.data(), files.size(), static_cast<int>(time_to_wait().count()));
-  if (files[1].revents != 0) terminal_.write_some();
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (files[i + 2].revents != 0) read_output(workers_[i]);
+  auto file = files.begin() + 1;
+  for (const Voice voice : kVoices) {
+    if ((file++)->revents != 0) terminal_.write_some(voice);
+  }
+  for (Worker& worker : workers_) {
+    for (const Voice voice : kVoices) {
+      if ((file++)->revents != 0) read_output(worker, voice);
+    }
   }
   if (files[0].revents != 0) {
     read_signals();
@@ -157,46 +177,50 @@ void Launcher::wait_for_something() {
 // All workers have ended; what they printed is shown as long as somebody reads it. Who ends the job
 // by a signal does not wait for a reader.
 void Launcher::write_the_rest() {
-  while (terminal_.out().waiting() && signal_ == 0) wait_for_something();
+  while (terminal_.waiting() && signal_ == 0) wait_for_something();
   const Clock::time_point until = Clock::now() + seconds(1);
-  while (terminal_.out().waiting() && Clock::now() < until && has_room(STDOUT_FILENO, 100)) {
-    terminal_.write_some();
+  for (const Voice voice : kVoices) {
+    const int file = voice == Voice::kOut ? STDOUT_FILENO : STDERR_FILENO;
+    while (terminal_.stream(voice).waiting() && Clock::now() < until && has_room(file, 100)) {
+      terminal_.write_some(voice);
+    }
   }
 }
 
 // --- output ----------------------------------------------------------------------------------
 
-void Launcher::read_output(Worker& worker) {
+void Launcher::read_output(Worker& worker, Voice voice) {
   char bytes[64 * 1024];
-  const ssize_t size = read(worker.child.output, bytes, sizeof bytes);
+  const ssize_t size = read(worker.child.pipe(voice), bytes, sizeof bytes);
   if (size > 0) {
-    worker.log->add(bytes, static_cast<size_t>(size));
-    show_output(worker);
+    worker.log->add(voice, bytes, static_cast<size_t>(size));
+    show_output(worker, voice);
     const std::string trouble = worker.log->take_trouble();
     if (!trouble.empty()) {
       terminal_.say(concat("the log of worker ", worker.index,
                            " is incomplete, the job goes on: ", worker.log->path(), ": ", trouble));
     }
   } else if (size == 0) {
-    close_output(worker);
+    close_output(worker, voice);
   }
 }
 
-void Launcher::show_output(Worker& worker) {
+void Launcher::show_output(Worker& worker, Voice voice) {
   if (!worker.shown) return;
-  const std::string lines = worker.log->take_lines();
-  terminal_.show_lines(plan_.debug ? with_prefix(lines, worker.index) : lines);
+  const std::string lines = worker.log->take_lines(voice);
+  terminal_.show_lines(voice, plan_.debug ? with_prefix(lines, worker.index) : lines);
 }
 
-void Launcher::close_output(Worker& worker) {
-  if (worker.child.output < 0) return;
-  close(worker.child.output);
-  worker.child.output = -1;
+void Launcher::close_output(Worker& worker, Voice voice) {
+  int& pipe = worker.child.pipe(voice);
+  if (pipe < 0) return;
+  close(pipe);
+  pipe = -1;
   if (!worker.shown) return;
-  show_output(worker);
-  const std::string rest = worker.log->take_rest();
+  show_output(worker, voice);
+  const std::string rest = worker.log->take_rest(voice);
   if (rest.empty()) return;
-  terminal_.show_lines((plan_.debug ? with_prefix(rest, worker.index) : rest) + "\n");
+  terminal_.show_lines(voice, (plan_.debug ? with_prefix(rest, worker.index) : rest) + "\n");
 }
 
 // --- the ends of processes -------------------------------------------------------------------
@@ -265,12 +289,14 @@ void Launcher::clear(Worker& worker, bool has_members) {
 
 void Launcher::finish(Worker& worker) {
   // All that was written is in the pipe; whoever else may hold it is not waited for.
-  for (int i = 0; i < 64 && worker.child.output >= 0; ++i) {
-    pollfd ready{worker.child.output, POLLIN, 0};
-    if (poll(&ready, 1, 0) <= 0) break;
-    read_output(worker);
+  for (const Voice voice : kVoices) {
+    for (int i = 0; i < 64 && worker.child.pipe(voice) >= 0; ++i) {
+      pollfd ready{worker.child.pipe(voice), POLLIN, 0};
+      if (poll(&ready, 1, 0) <= 0) break;
+      read_output(worker, voice);
+    }
+    close_output(worker, voice);
   }
-  close_output(worker);
   guard_.forget(worker.child.pid);
   waitpid(worker.child.pid, nullptr, WNOHANG);
   worker.stage = Stage::kReaped;

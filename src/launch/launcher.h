@@ -1,8 +1,8 @@
 // Runs the workers of this machine until all have ended, or until one fails.
 //
-// One thread around poll(): the workers' pipes, signals, stdout. A worker that fails takes the job
-// down: the others get SIGTERM, and SIGKILL kGrace later. Where several fail within kCollect of the
-// first, culprit.h says which one is reported.
+// One thread around poll(): the workers' pipes, signals, stdout and stderr. A worker that fails
+// takes the job down: the others get SIGTERM, and SIGKILL kGrace later. Where several fail within
+// kCollect of the first, culprit.h says which one is reported.
 #pragma once
 
 #include <sys/types.h>
@@ -60,9 +60,9 @@ class Launcher {
   void write_the_rest();
   std::chrono::milliseconds time_to_wait() const;
 
-  void read_output(Worker& worker);
-  void show_output(Worker& worker);
-  void close_output(Worker& worker);
+  void read_output(Worker& worker, Voice voice);
+  void show_output(Worker& worker, Voice voice);
+  void close_output(Worker& worker, Voice voice);
 
   void read_signals();
   void see_ends();
@@ -86,6 +86,7 @@ class Launcher {
   std::vector<Worker> workers_;
   int signals_ = -1;  // signalfd
 
+  const bool apart_;  // stdout and stderr go to different places
   const Clock::time_point started_ = Clock::now();
   Clock::time_point next_status_;
   Clock::time_point next_look_;  // at what ended workers have left behind

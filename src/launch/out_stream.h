@@ -1,4 +1,4 @@
-// stdout, written without ever blocking and, where possible, line by line.
+// stdout or stderr, written without ever blocking and, where possible, line by line.
 //
 // A reader that is slow (a pager, a stopped terminal) makes the text pile up; full() tells that
 // workers' pipes should be left alone until it has caught up. A reader that is gone (`| head`) ends

@@ -33,28 +33,33 @@ size_t length_of_character(const std::string& text, size_t at) {
 
 }  // namespace
 
-Terminal::Terminal() : out_(STDOUT_FILENO), has_status_line_(isatty(STDERR_FILENO) != 0) {}
+Terminal::Terminal()
+    : out_(STDOUT_FILENO), errors_(STDERR_FILENO), has_status_line_(errors_.is_terminal()) {}
 
-void Terminal::show_lines(const std::string& lines) {
-  if (!out_.is_terminal()) {
-    out_.add(lines);
+void Terminal::show_lines(Voice voice, const std::string& lines) {
+  OutStream& shown = voice == Voice::kOut ? out_ : errors_;
+  if (!shown.is_terminal()) {
+    shown.add(lines);
     return;
   }
   for (size_t begin = 0; begin < lines.size();) {
     const size_t end = std::min(lines.find('\n', begin), lines.size() - 1) + 1;
-    out_.add(as_seen(lines.substr(begin, end - begin)));
+    shown.add(as_seen(lines.substr(begin, end - begin)));
     begin = end;
   }
 }
 
-void Terminal::write_some() {
-  if (out_.is_terminal()) clear_status();
-  out_.write_some();
+void Terminal::write_some(Voice voice) {
+  OutStream& shown = voice == Voice::kOut ? out_ : errors_;
+  if (!shown.waiting()) return;
+  if (shown.is_terminal()) clear_status();
+  shown.write_some();
   draw_status();
 }
 
 void Terminal::say(const std::string& message) {
   out_.finish_line();
+  errors_.finish_line();
   clear_status();
   write_patiently(STDERR_FILENO, "epl-launch: " + message + "\n");
   draw_status();
@@ -86,7 +91,7 @@ void Terminal::clear_status() {
 
 void Terminal::draw_status() {
   // Half a line of a worker's may stand there while more is waiting.
-  const bool in_the_way = out_.is_terminal() && out_.waiting();
+  const bool in_the_way = (out_.is_terminal() && out_.waiting()) || errors_.waiting();
   if (!has_status_line_ || status_.empty() || in_the_way || !has_room(STDERR_FILENO, 0)) return;
   const std::string row = one_row("epl-launch: " + status_, columns_of(STDERR_FILENO) - 1);
   status_drawn_ = write_patiently(STDERR_FILENO, "\r" + row + "\033[K");

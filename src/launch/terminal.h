@@ -1,4 +1,5 @@
-// What the user sees: lines of workers on stdout, messages and a status line on stderr.
+// What the user sees: lines of workers on stdout or stderr as they said them, messages and a status
+// line on stderr.
 //
 // The status line is the last line of a terminal and is written again about once a second; it is
 // taken away before anything else is written, and only whole lines are written. Where stderr is no
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <string>
 
+#include "launch/child.h"
 #include "launch/out_stream.h"
 
 namespace epl {
@@ -16,14 +18,14 @@ class Terminal {
  public:
   Terminal();
 
-  void show_lines(const std::string& lines);  // whole lines of workers
+  void show_lines(Voice voice, const std::string& lines);  // whole lines of workers
   // A message of the launcher's own, "epl-launch: " is put in front; written at once.
   void say(const std::string& message);
   void set_status(const std::string& status);
 
-  OutStream& out() { return out_; }
-  const OutStream& out() const { return out_; }
-  void write_some();  // stdout has room
+  const OutStream& stream(Voice voice) const { return voice == Voice::kOut ? out_ : errors_; }
+  bool waiting() const { return out_.waiting() || errors_.waiting(); }
+  void write_some(Voice voice);  // it has room
 
   void close_status();
   bool has_status_line() const { return has_status_line_; }
@@ -36,6 +38,7 @@ class Terminal {
   void draw_status();
 
   OutStream out_;
+  OutStream errors_;
   const bool has_status_line_;  // stderr is a terminal
   std::string status_;          // as last set
   bool status_drawn_ = false;

@@ -40,7 +40,7 @@ bool WorkerLog::write_all(const char* bytes, size_t size) {
   return true;
 }
 
-void WorkerLog::add(const char* bytes, size_t size) {
+void WorkerLog::add(Voice voice, const char* bytes, size_t size) {
   if (missing_ > 0) {
     // The note comes before the bytes that follow the gap; where it does not fit, neither do they.
     const size_t before = missing_;
@@ -54,25 +54,26 @@ void WorkerLog::add(const char* bytes, size_t size) {
   } else {
     write_all(bytes, size);
   }
-  if (lines_ == Lines::kKept) unshown_.append(bytes, size);
+  if (lines_ == Lines::kKept) unshown(voice).append(bytes, size);
   tail_.append(bytes, size);
   if (tail_.size() > 4 * kTail) tail_.erase(0, tail_.size() - kTail);
 }
 
-std::string WorkerLog::take_lines() {
-  size_t end = unshown_.rfind('\n');
+std::string WorkerLog::take_lines(Voice voice) {
+  std::string& text = unshown(voice);
+  size_t end = text.rfind('\n');
   if (end == std::string::npos) {
-    if (unshown_.size() <= kLongLine) return "";
-    end = unshown_.size() - 1;
+    if (text.size() <= kLongLine) return "";
+    end = text.size() - 1;
   }
-  std::string lines = unshown_.substr(0, end + 1);
-  unshown_.erase(0, end + 1);
+  std::string lines = text.substr(0, end + 1);
+  text.erase(0, end + 1);
   return lines;
 }
 
-std::string WorkerLog::take_rest() {
+std::string WorkerLog::take_rest(Voice voice) {
   std::string rest;
-  rest.swap(unshown_);
+  rest.swap(unshown(voice));
   return rest;
 }
 

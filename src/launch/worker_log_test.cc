@@ -19,7 +19,9 @@ class WorkerLogTest : public testing::Test {
   WorkerLogTest() : path_(testing::TempDir() + "worker_log_" + std::to_string(getpid())) {}
   ~WorkerLogTest() override { remove(path_.c_str()); }
 
-  static void add(WorkerLog& log, const std::string& text) { log.add(text.data(), text.size()); }
+  static void add(WorkerLog& log, const std::string& text) {
+    log.add(Voice::kOut, text.data(), text.size());
+  }
   std::string file() const {
     std::ifstream in(path_);
     std::stringstream text;
@@ -40,21 +42,32 @@ TEST_F(WorkerLogTest, KeepsBytesAsTheyCome) {
 TEST_F(WorkerLogTest, HandsOverWholeLines) {
   WorkerLog log(path_, WorkerLog::Lines::kKept);
   add(log, "one\ntw");
-  EXPECT_EQ(log.take_lines(), "one\n");
-  EXPECT_EQ(log.take_lines(), "");
+  EXPECT_EQ(log.take_lines(Voice::kOut), "one\n");
+  EXPECT_EQ(log.take_lines(Voice::kOut), "");
   add(log, "o\nthree\nfour");
-  EXPECT_EQ(log.take_lines(), "two\nthree\n");
-  EXPECT_EQ(log.take_rest(), "four");
-  EXPECT_EQ(log.take_rest(), "");
+  EXPECT_EQ(log.take_lines(Voice::kOut), "two\nthree\n");
+  EXPECT_EQ(log.take_rest(Voice::kOut), "four");
+  EXPECT_EQ(log.take_rest(Voice::kOut), "");
+}
+
+TEST_F(WorkerLogTest, TellsErrorsFromOutput) {
+  WorkerLog log(path_, WorkerLog::Lines::kKept);
+  add(log, "one\n");
+  log.add(Voice::kErrors, "no", 2);
+  add(log, "two\n");
+  log.add(Voice::kErrors, " luck\n", 6);
+  EXPECT_EQ(log.take_lines(Voice::kOut), "one\ntwo\n");
+  EXPECT_EQ(log.take_lines(Voice::kErrors), "no luck\n");
+  EXPECT_EQ(file(), "one\nnotwo\n luck\n");
 }
 
 TEST_F(WorkerLogTest, DoesNotCollectALineWithoutEnd) {
   WorkerLog log(path_, WorkerLog::Lines::kKept);
   add(log, std::string(WorkerLog::kLongLine + 1, 'x'));
-  EXPECT_EQ(log.take_lines().size(), WorkerLog::kLongLine + 1);
+  EXPECT_EQ(log.take_lines(Voice::kOut).size(), WorkerLog::kLongLine + 1);
   WorkerLog unshown(path_, WorkerLog::Lines::kDropped);
   add(unshown, "a\n");
-  EXPECT_EQ(unshown.take_lines(), "");
+  EXPECT_EQ(unshown.take_lines(Voice::kOut), "");
 }
 
 TEST_F(WorkerLogTest, RemembersTheLastLines) {
@@ -108,6 +121,20 @@ TEST(Culprit, MaySpeakOfItself) {
   EXPECT_FALSE(blames_another({1, {1, 0}, {"worker 1 (pid 7 on host h) failed; no luck"}}));
   EXPECT_TRUE(blames_another({1, {1, 0}, {"worker 12 is gone"}}));
   EXPECT_TRUE(blames_another({1, {1, 0}, {"epl: worker 0 (pid 7 on host h) failed; it was", "x"}}));
+}
+
+// A worker that leaves while others still train is the one to ask, not those who miss it.
+TEST(Culprit, IsTheOneThatHasFinishedWhileOthersTrain) {
+  const std::string missed =
+      "epl: worker 1 (pid 8 on host h) has finished after step 3 while worker 0 (pid 7 on host h) "
+      "is in "
+      "step 4";
+  EXPECT_TRUE(blames_another({0, {1, 0}, {missed}}));
+  EXPECT_FALSE(blames_another({1, {1, 0}, {missed}}));
+  const Death survivor{0, {1, 0}, {missed, "  try:      the same number of steps on all workers"}};
+  const Death caught{1, {1, 0}, {"caught: no such file"}};
+  EXPECT_EQ(find_culprit({survivor, caught}), 1u);
+  EXPECT_EQ(find_culprit({caught, survivor}), 0u);
 }
 
 TEST(ProcessEnd, TellsItsReason) {

@@ -1,16 +1,31 @@
 #include "runtime/device_memory.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <limits>
 #include <mutex>
+#include <set>
 
 #include "base/check.h"
 #include "runtime/segments.h"
 
 namespace epl {
+
+// Pages of a tensor's own.
+struct DeviceMemory::Mapping {
+  Pool* pool;  // null where no DeviceMemory was in use
+  void* data;
+  size_t bytes;
+  int64_t counted = 0;
+
+  int64_t resident() const;
+  static void release(void* mapping);
+};
 
 // What a DeviceMemory and its tensors share. Blocks up to kSmall bytes have segments of their own:
 // small ones that live long do not stand in the way of large ones.
@@ -22,16 +37,21 @@ struct DeviceMemory::Pool {
   void* allocate(size_t size, bool planned);
   static void release(void* data);
   void trim();
+  void count_pages();
+  int64_t held() const { return in_use + mapped; }
   [[noreturn]] void out_of_memory(int64_t wanted, bool by_limit) const;
 
   mutable std::mutex mutex;
   Segments small{this, kSmallSegment, Segments::kAlign};
   Segments large{this, kLargeSegment, kSmall};
-  int64_t in_use = 0;
+  int64_t in_use = 0;  // in blocks
+  int64_t mapped = 0;  // in pages of mappings, as last counted
   int64_t peak = 0;
   int64_t limit = 0;
-  int64_t blocks = 0;      // used ones
-  bool abandoned = false;  // its DeviceMemory is gone
+  int64_t blocks = 0;  // used ones, and mappings
+  std::set<Mapping*> mappings;
+  std::atomic<bool> miscounted{false};  // pages came or went since they were counted
+  bool abandoned = false;               // its DeviceMemory is gone
   std::atomic<int64_t> hits{0};
   std::atomic<int64_t> misses{0};
 };
@@ -42,7 +62,7 @@ void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
   const int64_t wanted = std::min(size, kMost);
   const int64_t bytes = (wanted + Segments::kAlign - 1) / Segments::kAlign * Segments::kAlign;
   std::lock_guard<std::mutex> lock(mutex);
-  if (limit > 0 && bytes > limit - in_use) out_of_memory(wanted, /*by_limit=*/true);
+  if (limit > 0 && bytes > limit - held()) out_of_memory(wanted, /*by_limit=*/true);
   Segments& segments = bytes <= kSmall ? small : large;
   Segments::Block* block = segments.take(bytes);
   if (block == nullptr) {
@@ -54,7 +74,7 @@ void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
   block->planned = planned;
   ++blocks;
   in_use += bytes;
-  peak = std::max(peak, in_use);
+  peak = std::max(peak, held());
   return block->data();
 }
 
@@ -77,9 +97,47 @@ void DeviceMemory::Pool::trim() {
   large.trim();
 }
 
+void DeviceMemory::Pool::count_pages() {
+  if (!miscounted.exchange(false)) return;
+  for (Mapping* const mapping : mappings) {
+    mapped -= mapping->counted;
+    mapping->counted = mapping->resident();
+    mapped += mapping->counted;
+  }
+  peak = std::max(peak, held());
+}
+
+// What the system says, in portions: the answer takes a byte a page.
+int64_t DeviceMemory::Mapping::resident() const {
+  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::array<unsigned char, 4096> states;
+  int64_t count = 0;
+  for (size_t begin = 0; begin < bytes; begin += states.size() * page) {
+    const size_t length = std::min(bytes - begin, states.size() * page);
+    if (mincore(static_cast<char*>(data) + begin, length, states.data()) != 0) return 0;
+    count += std::count_if(states.begin(), states.begin() + (length + page - 1) / page,
+                           [](unsigned char state) { return (state & 1) != 0; });
+  }
+  return std::min(count * static_cast<int64_t>(page), static_cast<int64_t>(bytes));
+}
+
+void DeviceMemory::Mapping::release(void* released) {
+  auto* const mapping = static_cast<Mapping*>(released);
+  munmap(mapping->data, mapping->bytes);
+  bool last = false;
+  if (Pool* const pool = mapping->pool) {
+    std::lock_guard<std::mutex> lock(pool->mutex);
+    pool->mapped -= mapping->counted;
+    pool->mappings.erase(mapping);
+    last = --pool->blocks == 0 && pool->abandoned;
+  }
+  if (last) delete mapping->pool;
+  delete mapping;
+}
+
 void DeviceMemory::Pool::out_of_memory(int64_t wanted, bool by_limit) const {
   const std::string what = concat("out of memory on this device: ", human_bytes(wanted),
-                                  " wanted, ", human_bytes(in_use), " in use");
+                                  " wanted, ", human_bytes(held()), " in use");
   if (by_limit) {
     throw Error(what + " of a limit of " + human_bytes(limit), "",
                 "smaller micro batches, or a higher limit");
@@ -166,8 +224,10 @@ DeviceMemory::~DeviceMemory() {
 
 DeviceMemory::Account DeviceMemory::account() const {
   std::lock_guard<std::mutex> lock(pool_->mutex);
+  pool_->count_pages();
   Account account;
-  account.in_use = pool_->in_use;
+  account.in_use = pool_->held();
+  account.mapped = pool_->mapped;
   account.peak = pool_->peak;
   account.reserved = pool_->small.mapped() + pool_->large.mapped();
   account.hits = pool_->hits;
@@ -177,7 +237,8 @@ DeviceMemory::Account DeviceMemory::account() const {
 
 void DeviceMemory::reset_peak() {
   std::lock_guard<std::mutex> lock(pool_->mutex);
-  pool_->peak = pool_->in_use;
+  pool_->count_pages();
+  pool_->peak = pool_->held();
 }
 
 void DeviceMemory::set_limit(int64_t bytes) {
@@ -195,6 +256,32 @@ c10::DataPtr DeviceMemory::reserve(int64_t bytes) {
   if (bytes == 0) return {nullptr, c10::kCPU};
   void* const data = pool_->allocate(bytes, /*planned=*/true);
   return {data, data, &Pool::release, c10::kCPU};
+}
+
+c10::DataPtr DeviceMemory::map_pages(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  void* const data =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return {nullptr, c10::kCPU};
+  auto* const mapping = new Mapping{Thread::here().pool, data, size};
+  if (Pool* const pool = mapping->pool) {
+    std::lock_guard<std::mutex> lock(pool->mutex);
+    pool->mappings.insert(mapping);
+    ++pool->blocks;
+    pool->miscounted = true;
+  }
+  return {data, mapping, &Mapping::release, c10::kCPU};
+}
+
+void DeviceMemory::count_pages() {
+  Pool* const pool = Thread::here().pool;
+  if (pool == nullptr || !pool->miscounted) return;
+  std::lock_guard<std::mutex> lock(pool->mutex);
+  pool->count_pages();
+}
+
+void DeviceMemory::note_released_pages() {
+  if (Pool* const pool = Thread::here().pool) pool->miscounted = true;
 }
 
 DeviceMemory::Use::Use(DeviceMemory& memory) {

@@ -40,7 +40,8 @@ class DeviceMemory {
   // A tensor counts with its bytes rounded up to a multiple of 64. What the pool itself needs (64
   // bytes a block, and what is too little to be split off) shows in `reserved` only.
   struct Account {
-    int64_t in_use = 0;    // bytes that tensors and reserve() hold now
+    int64_t in_use = 0;    // bytes that tensors, reserve() and pages of map_pages() hold now
+    int64_t mapped = 0;    // of those, the pages
     int64_t peak = 0;      // most bytes held at once since the last reset_peak()
     int64_t reserved = 0;  // bytes mapped from the operating system
     int64_t hits = 0;      // expectations (see Expect) that were met
@@ -60,6 +61,16 @@ class DeviceMemory {
   // Memory for a whole plan: 64-byte aligned, huge pages where the system grants them, in use
   // until the DataPtr is gone. Needs no Use.
   c10::DataPtr reserve(int64_t bytes);
+
+  // Zeros that take memory page by page, when they are written (pages.h). They belong to the
+  // DeviceMemory that this thread uses, and count there once count_pages() has asked the system
+  // which of them are there; without a Use they count nowhere. Null where the system gives no more.
+  static c10::DataPtr map_pages(int64_t bytes);
+  // To be called on the same thread after such pages were written for the first time; costs nothing
+  // where none were mapped or given back since the last call.
+  static void count_pages();
+  // Some of them went back to the system.
+  static void note_released_pages();
 
   // Whether a Use stands on this thread.
   static bool in_use_on_this_thread();
@@ -117,6 +128,7 @@ class DeviceMemory {
 
  private:
   class Allocator;
+  struct Mapping;
   struct Thread;
   Pool* const pool_;  // deletes itself when both this and its last block are gone
 };

@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <memory>
+
 #include "base/check.h"
+#include "runtime/device_memory.h"
 
 namespace epl {
 namespace {
@@ -36,12 +39,13 @@ at::Tensor zeros_by_page(const at::Tensor& like) {
   if (bytes < kLarge || !ordinary) {
     return at::zeros_like(like, {}, at::MemoryFormat::Preserve);
   }
-  void* const memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  EPL_CHECK(memory != MAP_FAILED, concat("no memory for a state of ", bytes, " bytes"),
-            "the parameter update", "more devices to cut parameters over, or smaller layers");
-  const auto give_back = [bytes](void* given) { munmap(given, bytes); };
-  return at::from_blob(memory, like.sizes(), like.strides(), give_back, like.options());
+  auto memory =
+      std::make_shared<c10::DataPtr>(DeviceMemory::map_pages(static_cast<int64_t>(bytes)));
+  EPL_CHECK(*memory, concat("no memory for a state of ", bytes, " bytes"), "the parameter update",
+            "more devices to cut parameters over, or smaller layers");
+  void* const data = memory->get();
+  const auto give_back = [memory](void* /*data*/) { memory->clear(); };
+  return at::from_blob(data, like.sizes(), like.strides(), give_back, like.options());
 }
 
 int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64_t length) {
@@ -52,6 +56,7 @@ int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64
   const int64_t inner = c10::multiply_integers(sizes.slice(at + 1)) * element;
   const int64_t rows = c10::multiply_integers(sizes.slice(0, at));
   const auto base = reinterpret_cast<uintptr_t>(whole.data_ptr());
+  DeviceMemory::note_released_pages();
   int64_t released = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const uintptr_t from = base + static_cast<uintptr_t>((row * sizes[at] + begin) * inner);

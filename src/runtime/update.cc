@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/device_memory.h"
 #include "runtime/pages.h"
 #include "runtime/update_kernels.h"
 
@@ -417,6 +418,7 @@ class FusedUpdate final : public Update {
     rearranged_.clear();
     if (!others_.empty()) step_of_libtorch(optimizer_, others_);
     others_.clear();
+    DeviceMemory::count_pages();  // of states that were made
   }
 
   std::string name() const override { return Rule<OptimizerType>::kName; }

@@ -44,9 +44,30 @@ TEST_F(Output, OfAllWorkersIsShownWithDebug) {
   script("printf \"one $me\\ntwo\" >&2");
   const Outcome outcome = launch({"--num_workers", "2", "--debug"});
   for (const char* line : {"[worker 0] one 0\n", "[worker 1] one 1\n", "[worker 1] two\n"}) {
-    EXPECT_TRUE(contains(outcome.out, line));
+    EXPECT_TRUE(contains(outcome.err, line));
   }
   EXPECT_TRUE(contains(outcome.err, "EPL_WORKER_INDEX=1 EPL_WORKER_NUM=2"));
+}
+
+// Both used to come on stdout, so that a result could not be taken by `epl-launch ... > file`.
+TEST_F(Output, AndErrorsStayApart) {
+  script("echo result; echo warning >&2");
+  const Outcome outcome = launch({"--num_workers", "2"});
+  EXPECT_EQ(outcome.out, "result\n");
+  EXPECT_TRUE(contains(outcome.err, "\nwarning\n"));
+  EXPECT_EQ(log(1), "result\nwarning\n");
+}
+
+TEST_F(Output, AndErrorsKeepTheirOrderWhereTheyGoToOnePlace) {
+  script("for i in $(seq 100); do echo out $i; echo err $i >&2; done");
+  const std::string command = std::string(EPL_LAUNCH) + " --num_workers 1 --log_dir logs job.sh";
+  const Outcome outcome = Running({"bash", "-c", command + " > all 2>&1"}, folder()).wait();
+  EXPECT_EQ(outcome.code, 0);
+  std::string expected;
+  for (int i = 1; i <= 100; ++i) {
+    expected += "out " + std::to_string(i) + "\nerr " + std::to_string(i) + "\n";
+  }
+  EXPECT_TRUE(contains(read("all"), expected));
 }
 
 TEST_F(Output, ThatNobodyReadsDoesNotStopTheJob) {

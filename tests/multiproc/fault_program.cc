@@ -152,6 +152,10 @@ int main(int argc, char** argv) {
     epl::init();
     Program(options).run();
     return 0;
+  } catch (const epl::JobFailed& error) {
+    std::cerr << (options.at("--catch") == "job" ? "the job failed: " : "caught: ") << error.what()
+              << std::endl;
+    return options.at("--catch") == "job" ? 7 : 1;
   } catch (const std::exception& error) {
     std::cerr << "caught: " << error.what() << std::endl;
     return 1;

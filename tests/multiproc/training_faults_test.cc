@@ -301,8 +301,20 @@ TEST(ExceptionOfTheUser, BetweenStepsEndsAllWorkers) {
   EXPECT_EQ(job.end_of(0).code, 1);
   const TestTraining::End end = job.end_of(1);
   EXPECT_EQ(end.code, 1);
-  EXPECT_THAT(end.said, HasSubstr(concat("epl: ", name_of(job, 0))));
+  EXPECT_THAT(end.said,
+              HasSubstr(concat("epl: ", name_of(job, 0), " failed; it was last at step 2")));
+  EXPECT_THAT(end.said, HasSubstr("it stopped with an exception that its own log shows"));
   EXPECT_EQ(job.left_behind(), "");
+}
+
+// Users may catch it by its name.
+TEST(SurvivingWorker, ThrowsJobFailed) {
+  TestTraining job(2, fault("kill", "step", 3, 0, {"--catch", "job"}));
+  job.await(0, "goes wrong");
+  job.note_fault();
+  const TestTraining::End end = job.end_of(1);
+  EXPECT_EQ(end.code, 7);
+  EXPECT_THAT(end.said, HasSubstr(concat("the job failed: epl: ", name_of(job, 0), " is gone")));
 }
 
 TEST(WorkerThatExits, EndsAllWorkers) {
@@ -355,6 +367,21 @@ TEST(LaunchedTraining, NamesTheWorkerThatThrew) {
   EXPECT_THAT(end.said, ContainsRegex("epl-launch: worker 1 \\(process [0-9]+ on "));
   EXPECT_THAT(end.said, HasSubstr("the user's own exception"));
   EXPECT_EQ(job.left_behind(), "");
+}
+
+// An exception between two steps, which main() catches. Worker 0 was named in every other run: it
+// said that worker 1 "has finished", which counted as no blame.
+TEST(LaunchedTraining, NamesTheWorkerWhoseExceptionWasCaught) {
+  for (int round = 0; round < 3; ++round) {
+    TestTraining job;
+    job.start_launcher({"--num_workers", "2"}, fault("throw", "step", 3, 1, {"--catch", "yes"}),
+                       kQuick);
+    const TestTraining::End end = job.end_of(0);
+    EXPECT_EQ(end.code, 1);
+    EXPECT_THAT(end.said, ContainsRegex("epl-launch: worker 1 \\(process [0-9]+ on "));
+    EXPECT_THAT(end.said, HasSubstr("caught: the user's own exception"));
+    EXPECT_EQ(job.left_behind(), "");
+  }
 }
 
 TEST(LaunchedTraining, EndsAStoppedWorker) {
