@@ -122,6 +122,9 @@ Capture Recordings::record(const Batch& batch) {
   Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
+  if (made_ == 0) {
+    std::clog << describe_folding(captured.graph.taskgraphs, subject_.job.cluster());
+  }
   const std::vector<bool> made_cut = parameters_made_cut(captured.graph);
   const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
   Placement found =
