@@ -37,9 +37,10 @@ class Batch : public std::vector<torch::Tensor> {
 // Returns one micro batch at a time.
 using BatchSource = std::function<Batch()>;
 
-// What the step function returns: the loss, and other tensors worth knowing by their names. Those
-// are merged by their mean over the micro batches; epl::add_to_collection offers other ways to
-// merge.
+// What the step function returns: the loss, and other tensors worth knowing by their names. Over
+// micro batches, devices and workers floating-point ones are merged by their mean and whole numbers
+// by their sum, so that a count of hits is that of the whole batch; epl::add_to_collection offers
+// other ways to merge.
 struct StepOutput {
   StepOutput(torch::Tensor loss) : loss(std::move(loss)) {}  // NOLINT: a plain loss converts
   StepOutput(torch::Tensor loss, std::map<std::string, torch::Tensor> metrics)

@@ -152,7 +152,7 @@ std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run,
   std::vector<Metric> metrics;
   for (const auto& [name, tensor] : run.output.metrics) {
     EPL_CHECK(tensor.defined(), concat("the metric \"", name, "\" is undefined"), "epl::Trainer");
-    metrics.push_back({collections::kGlobalMean, name, recorder.returned(tensor)});
+    metrics.push_back({collection_of_returned(tensor), name, recorder.returned(tensor)});
     values.push_back(tensor.detach().clone());
   }
   for (const auto& entry : run.collected) {

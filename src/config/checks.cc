@@ -21,6 +21,48 @@ std::string asked_by(const std::vector<Strategy>& taskgraphs) {
   return join(lines, "\n            ");
 }
 
+struct Switch {
+  const char* key;
+  ConfigValue on;  // a default switches nothing on
+};
+
+// `key` acts only where one of the switches is on.
+struct Dependence {
+  const char* key;
+  std::vector<Switch> switches;
+};
+
+std::vector<Dependence> dependences() {
+  const Switch chooses{"auto.auto_parallel", true};
+  const Switch deals_out{"pipeline.strategy", "Interleaved"};
+  const Switch slices{"io.slicing", true};
+  return {
+      {"pipeline.num_stages", {chooses, deals_out}},
+      {"pipeline.num_chunks", {chooses}},
+      {"pipeline.num_chunks", {deals_out}},
+      {"auto.device_memory", {chooses}},
+      {"communication.fp16_scale", {{"communication.fp16", true}}},
+      {"io.drop_last_files", {slices}},
+      {"io.unbalanced_io_slicing", {slices}},
+  };
+}
+
+bool is_default(const std::string& key, const Config& config) {
+  return config.value(key) == config_keys()[find_config_key(key)].default_value;
+}
+
+void check_dependence(const Dependence& row, const Config& config) {
+  if (is_default(row.key, config)) return;
+  std::vector<std::string> ways;
+  for (const Switch& each : row.switches) {
+    if (config.value(each.key) == each.on) return;
+    ways.push_back(concat(each.key, " = ", each.on.str()));
+  }
+  EPL_CHECK(config.origin(row.switches[0].key) != "default",
+            concat(row.key, " has no effect without ", join(ways, " or ")),
+            config.asked_by(row.key), concat(join(ways, ", or "), ", or leave ", row.key, " out"));
+}
+
 std::string count(int64_t n, const std::string& noun) {
   return concat(n, " ", noun, n == 1 ? "" : "s");
 }
@@ -37,6 +79,16 @@ void check_available(const Config& config) {
   }
 }
 
+void check_has_effect(const Config& config) {
+  for (const Dependence& row : dependences()) check_dependence(row, config);
+  const std::string drop = "io.drop_last_files";
+  const std::string deal = "io.unbalanced_io_slicing";
+  EPL_CHECK(!config.get<bool>(drop) || !config.get<bool>(deal),
+            concat(drop, " leaves the last files out and ", deal, " deals them out"),
+            concat(config.asked_by(drop), "\n            ", config.asked_by(deal)),
+            "one of the two");
+}
+
 void check_auto_parallel(const std::vector<Strategy>& taskgraphs, const Config& config) {
   const std::string key = "auto.auto_parallel";
   EPL_CHECK(taskgraphs.empty() || !config.get<bool>(key),
@@ -46,7 +98,7 @@ void check_auto_parallel(const std::vector<Strategy>& taskgraphs, const Config& 
 }
 
 void check_devices(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
-                   const Config& config) {
+                   const Config& config, const std::string& who) {
   if (taskgraphs.empty()) return;
   std::vector<int64_t> counts;
   for (const Strategy& strategy : taskgraphs) counts.push_back(strategy.device_count);
@@ -73,7 +125,7 @@ void check_devices(const std::vector<Strategy>& taskgraphs, const Cluster& clust
   }
   throw Error(concat(count(total, "device"), " cannot be shared out over model replicas of ",
                      count(needed, "device"), reason),
-              asked_by(taskgraphs), hint);
+              who.empty() ? asked_by(taskgraphs) : who, hint);
 }
 
 }  // namespace epl

@@ -1,5 +1,8 @@
 #include "config/checks.h"
 
+#include <tuple>
+
+#include "base/text.h"
 #include "config/test_environment.h"
 
 namespace epl {
@@ -22,6 +25,60 @@ Config colocated() { return Config{{"cluster.colocate_split_and_replicate", true
 std::string check(const std::vector<Strategy>& taskgraphs, int devices, const Config& config = {},
                   int workers = 1) {
   return error_of([&] { check_devices(taskgraphs, cluster_of(workers, devices), config); });
+}
+
+// --- nothing is ignored
+// ---------------------------------------------------------------------------
+
+std::string effect(const Config& config) {
+  return error_of([&] { check_has_effect(config); });
+}
+
+TEST_F(ChecksTest, AKeyWithoutTheOneThatItServesIsAnError) {
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"PIPELINE_NUM_STAGES=4", "pipeline.num_stages",
+       "auto.auto_parallel = true or pipeline.strategy = \"Interleaved\""},
+      {"AUTO_DEVICE_MEMORY=512", "auto.device_memory", "auto.auto_parallel = true"},
+      {"PIPELINE_NUM_CHUNKS=3", "pipeline.num_chunks", "auto.auto_parallel = true"},
+      {"COMMUNICATION_FP16_SCALE=1024", "communication.fp16_scale", "communication.fp16 = true"},
+      {"IO_DROP_LAST_FILES=true", "io.drop_last_files", "io.slicing = true"},
+      {"IO_UNBALANCED_IO_SLICING=true", "io.unbalanced_io_slicing", "io.slicing = true"},
+  };
+  for (const auto& [variable, key, other] : cases) {
+    const size_t equals = variable.find('=');
+    set("EPL_" + variable.substr(0, equals), variable.substr(equals + 1));
+    EXPECT_EQ(
+        effect(Config()).rfind(concat("epl: ", key, " has no effect without ", other, "\n"), 0), 0U)
+        << effect(Config());
+    clear();
+  }
+  set("EPL_PIPELINE_NUM_STAGES", "4");
+  EXPECT_EQ(
+      effect(Config()),
+      "epl: pipeline.num_stages has no effect without auto.auto_parallel = true or "
+      "pipeline.strategy = \"Interleaved\"\n"
+      "  asked by: pipeline.num_stages = 4 (environment EPL_PIPELINE_NUM_STAGES)\n"
+      "  try:      auto.auto_parallel = true, or pipeline.strategy = \"Interleaved\", or leave "
+      "pipeline.num_stages out");
+}
+
+TEST_F(ChecksTest, AKeyWithTheOneThatItServesIsNone) {
+  EXPECT_EQ(effect(Config()), "no error");
+  for (const Config& config :
+       std::vector<Config>{{{"pipeline.num_stages", 4}, {"auto.auto_parallel", true}},
+                           {{"pipeline.num_stages", 4}, {"pipeline.strategy", "Interleaved"}},
+                           {{"communication.fp16_scale", 64}, {"communication.fp16", true}},
+                           {{"io.drop_last_files", true}, {"io.slicing", true}}}) {
+    EXPECT_EQ(effect(config), "no error");
+  }
+}
+
+// A program that hands on what it was told has switched the feature off in so many words.
+TEST_F(ChecksTest, AKeyWhoseFeatureWasSwitchedOffIsNone) {
+  const bool automatic = false;
+  EXPECT_EQ(effect(Config{{"auto.auto_parallel", automatic}, {"pipeline.num_stages", 4}}),
+            "no error");
+  EXPECT_EQ(effect(Config{{"auto.device_memory", 0}}), "no error");
 }
 
 TEST_F(ChecksTest, SharesDevicesOutEvenly) {

@@ -14,6 +14,10 @@ struct CollectionEntry {
   at::Tensor tensor;
 };
 
+// How a metric merges that the step function returns: whole numbers are counts and are summed,
+// everything else is averaged.
+const char* collection_of_returned(const at::Tensor& metric);
+
 // The entries of this thread's recording in the order of their adding, handed over: a second call
 // gives none. May be called before or after Recording::finish().
 std::vector<CollectionEntry> take_collections();

@@ -36,7 +36,29 @@ void check_is_new(const std::string& metric, const std::string& asked_by) {
   }
 }
 
+bool is_one_of(const std::string& collection, const char* global, const char* local) {
+  return collection == global || collection == local;
+}
+
+// A count that is averaged and read as a whole number again would be cut off without a word.
+void check_type(const std::string& collection, const at::Tensor& tensor,
+                const std::string& asked_by) {
+  const bool averages = is_one_of(collection, collections::kGlobalMean, collections::kLocalMean);
+  const bool sums = is_one_of(collection, collections::kGlobalSum, collections::kLocalSum);
+  const at::ScalarType type = tensor.scalar_type();
+  EPL_CHECK(!averages || !c10::isIntegralType(type, /*includeBool=*/true),
+            concat("the mean of tensors of type ", type, " is not of that type"), asked_by,
+            "tensor.to(torch::kFloat), or the collection for sums");
+  EPL_CHECK(!sums || type != at::kBool, "truth values have no sum", asked_by,
+            "tensor.to(torch::kLong) to count them");
+}
+
 }  // namespace
+
+const char* collection_of_returned(const at::Tensor& metric) {
+  const bool counts = c10::isIntegralType(metric.scalar_type(), /*includeBool=*/false);
+  return counts ? collections::kGlobalSum : collections::kGlobalMean;
+}
 
 void add_to_collection(const std::string& collection, const at::Tensor& tensor,
                        const std::string& name) {
@@ -46,6 +68,7 @@ void add_to_collection(const std::string& collection, const at::Tensor& tensor,
             "one of " + join(kCollections, ", "));
   EPL_CHECK(tensor.defined(), "an undefined tensor cannot be added to a collection",
             asked_by(collection, name), "a tensor that the step has computed");
+  check_type(collection, tensor, asked_by(collection, name));
   if (!is_recording_taskgraphs()) return;
   std::string full_name = name;
   if (collection != collections::kCheckpoints) {

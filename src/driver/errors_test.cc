@@ -317,35 +317,6 @@ TEST_F(MicroBatchErrors, MicroBatchesThatTakeDifferentWaysAreNoError) {
 
 // --- strategies on one device -------------------------------------------------------------------
 
-TEST_F(Errors, StrategiesThatNeedMoreThanOneDevice) {
-  const Strategy one = replicate(1, "one");
-  const Strategy two = replicate(1, "two");
-  EXPECT_EQ(error_of_step([&](const Batch& batch) {
-              Tensor x = batch[0];
-              {
-                With scope(one);
-                x = x * 2;
-              }
-              With scope(two);
-              return (x * torch::ones({3}).requires_grad_()).sum();
-            }),
-            "epl: 1 device cannot be shared out over model replicas of 2 devices (1 + 1)\n"
-            "  asked by: " +
-                one.asked_by() + "\n            " + two.asked_by() +
-                "\n"
-                "  try:      EPL_DEVICES=2, or cluster.colocate_split_and_replicate = true, so "
-                "that all TaskGraphs share 1 device");
-  for (const Strategy& strategy : {replicate(2, "wide"), split(2)}) {
-    EXPECT_EQ(error_of_step([&](const Batch& batch) {
-                With scope(strategy);
-                return (batch[0] * torch::ones({3}).requires_grad_()).sum();
-              }),
-              "epl: 1 device cannot be shared out over model replicas of 2 devices\n"
-              "  asked by: " +
-                  strategy.asked_by() + "\n  try:      EPL_DEVICES=2");
-  }
-}
-
 TEST_F(Errors, ScopesThatNest) {
   const Strategy outer = replicate(1, "outer");
   const Strategy inner = split(1, "inner");

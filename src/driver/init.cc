@@ -11,6 +11,7 @@ namespace epl {
 void init(const Config& config, SourceLocation where) {
   check_no_scope_stands(where);
   check_available(config);
+  check_has_effect(config);
   const JobPlace place = find_job_place();
   auto job = std::make_shared<Job>(place, config, Job::current().get());
   Env env{job->cluster(), config};

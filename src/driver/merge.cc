@@ -3,6 +3,7 @@
 #include <epl/collection.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include "base/check.h"
 #include "driver/metrics.h"
 
 namespace epl {
@@ -60,6 +61,29 @@ std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t
   return joined;
 }
 
+// Devices that a layer is split over all have its metrics, those of slices aside.
+bool all_have_the_same(const ReadyStep& step, size_t metric) {
+  const std::vector<bool>& of_slices = step.compiled().metrics_of_slices;
+  const int stage = step.metric_stage(step.compiled().graph.metrics[metric].name);
+  const bool cut = metric < of_slices.size() && of_slices[metric];
+  return !cut && step.placement().parts(step.placement().group(stage)) > 1;
+}
+
+// Whether all parts or any of them must be true the step alone can say.
+void check_mergeable(const ReadyStep& step, size_t metric, int slices) {
+  const Graph& graph = step.compiled().graph;
+  const Metric& merged = graph.metrics[metric];
+  const int parts = step.plan().replicas * step.plan().micro_batches *
+                    (all_have_the_same(step, metric) ? 1 : slices);
+  EPL_CHECK(parts == 1 || graph.value(merged.value).type.dtype != at::kBool ||
+                merged.collection != collections::kGlobalMean,
+            concat("the metric \"", merged.name, "\" is a truth value, and ", parts,
+                   " parts of the batch give one each"),
+            "epl::StepOutput",
+            concat("a count: ", merged.name,
+                   ".to(torch::kLong) is summed; or epl::add_to_collection(GLOBAL_CONCAT, ...)"));
+}
+
 }  // namespace
 
 double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
@@ -86,6 +110,7 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
     const Placement& placement = step.placement();
     const auto slices =
         static_cast<size_t>(placement.devices_of_group(placement.group(static_cast<int>(stage))));
+    check_mergeable(step, i, static_cast<int>(slices));
     std::vector<at::Tensor> parts;
     size_t devices = 0;
     for (const auto& run : runs) {

@@ -12,9 +12,14 @@ namespace {
 
 constexpr const char* kStages = "pipeline.num_stages";
 
+std::vector<std::string> names_of(const std::vector<Strategy>& taskgraphs) {
+  std::vector<std::string> names;
+  for (const Strategy& strategy : taskgraphs) names.push_back(strategy.asked_by());
+  return names;
+}
+
 std::string asked_by(const std::vector<Strategy>& taskgraphs, const Cluster& cluster) {
-  std::vector<std::string> lines;
-  for (const Strategy& strategy : taskgraphs) lines.push_back(strategy.asked_by());
+  std::vector<std::string> lines = names_of(taskgraphs);
   if (lines.empty()) {
     lines.push_back(
         concat(cluster.total_gpu_num, " devices and no strategy, so each has a replica"));
@@ -121,15 +126,17 @@ void place_stages(const std::vector<Strategy>& taskgraphs, int stages, Placement
 }  // namespace
 
 Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
-                         const Config& config, bool cut_parameters) {
+                         const Config& config, bool cut_parameters, const std::string& who) {
   Placement placement;
+  // A single device runs all parts one after the other, as it would without any strategy.
+  if (cluster.total_gpu_num == 1) return placement;
   const bool colocated = config.get<bool>("cluster.colocate_split_and_replicate");
-  placement.asked_by = asked_by(taskgraphs, cluster);
+  placement.asked_by = who.empty() ? asked_by(taskgraphs, cluster) : who;
   const bool pipeline = taskgraphs.size() > 1 && !colocated;
   const int stages = pipeline ? stages_of(taskgraphs, config, placement.asked_by)
                               : static_cast<int>(taskgraphs.size());
-  check_devices({taskgraphs.begin(), taskgraphs.begin() + stages}, cluster, config);
-  if (cluster.total_gpu_num == 1) return Placement();
+  check_devices({taskgraphs.begin(), taskgraphs.begin() + stages}, cluster, config,
+                placement.asked_by);
   if (pipeline) {
     place_stages(taskgraphs, stages, placement);
   } else {
@@ -143,6 +150,14 @@ Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster&
   placement.by_replica = config.get<bool>("cluster.device_place_prefer_intra_node");
   check_workers(placement, cluster);
   return placement;
+}
+
+std::string describe_folding(const std::vector<Strategy>& taskgraphs, const Cluster& cluster) {
+  const bool wide = std::any_of(taskgraphs.begin(), taskgraphs.end(),
+                                [](const Strategy& strategy) { return strategy.device_count > 1; });
+  if (cluster.total_gpu_num > 1 || (taskgraphs.size() < 2 && !wide)) return "";
+  return concat("epl: the job has one device, so the step runs on it as without ",
+                join(names_of(taskgraphs), ", "), "\n");
 }
 
 }  // namespace epl

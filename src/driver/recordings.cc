@@ -101,7 +101,7 @@ Capture Recordings::record_with_chosen_stages(const Batch& batch) {
   // The first run of an operator is a cold one, and any may be interrupted.
   Capture first = capture(batch);
   for (int again = 0; again < 2; ++again) take_shorter_times(first.graph, capture(batch).graph);
-  chosen_ = choose_stages(first.graph, subject_.model, subject_.config, subject_.job);
+  chosen_ = choose_stages(first.graph, subject_.model, subject_.config, subject_.job, rows_);
   return capture(batch, chosen_->cuts);
 }
 
@@ -130,6 +130,9 @@ Capture Recordings::record(const Batch& batch) {
   Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
+  if (made_ == 0) {
+    std::clog << describe_folding(captured.graph.taskgraphs, subject_.job.cluster());
+  }
   const std::vector<bool> made_cut = parameters_made_cut(captured.graph);
   const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
   Placement found =
@@ -148,6 +151,8 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
   if (placement_) return *placement_;
   if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
   subject_.job.watch().doing(0, "record");
+  const bool cut = !whole.empty() && whole[0].dim() > 0 && !sample[0].is_same(whole[0]);
+  rows_ = cut ? whole[0].size(0) : 0;
   const auto probe = [&](const Batch& batch) {
     // What it does may become the first step of this worker's first device.
     subject_.replicas[0].streams.follow_seeds();

@@ -48,13 +48,10 @@ std::vector<int64_t> rounded_shares(int64_t files, const std::vector<int64_t>& u
   return counts;
 }
 
+// init() has refused both at once.
 FileRemainder remainder_of(const Config& config) {
   const bool drop = config.get<bool>(kDrop);
   const bool unbalanced = config.get<bool>(kUnbalanced);
-  EPL_CHECK(!drop || !unbalanced,
-            concat(kDrop, " leaves the last files out and ", kUnbalanced, " deals them out"),
-            concat(config.asked_by(kDrop), "\n            ", config.asked_by(kUnbalanced)),
-            "one of the two");
   if (drop) return FileRemainder::kDrop;
   return unbalanced ? FileRemainder::kUnbalanced : FileRemainder::kError;
 }

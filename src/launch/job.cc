@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/check.h"
 #include "config/job_variables.h"
 
 namespace epl {
@@ -40,6 +41,18 @@ std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const HostPor
     plans.push_back(std::move(plan));
   }
   return plans;
+}
+
+void check_devices_variable(const LaunchOptions& options, const Variables& environment) {
+  const auto found = environment.find(kDevicesVariable);
+  // A worker that starts a job of its own has the variables of the job that it belongs to.
+  if (found == environment.end() || environment.count(kWorkerIndexVariable) != 0) return;
+  EPL_CHECK(
+      found->second == std::to_string(options.gpu_per_worker),
+      concat(kDevicesVariable, "=", found->second, " has no effect: epl-launch gives every worker ",
+             options.gpu_per_worker, options.gpu_per_worker == 1 ? " device" : " devices"),
+      concat(kDevicesVariable, "=", found->second, " (environment)"),
+      concat("--gpu_per_worker ", found->second, " in place of ", kDevicesVariable));
 }
 
 std::string job_folder_name(const std::string& label, const std::string& program,

@@ -23,6 +23,10 @@ struct WorkerPlan {
 std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const HostPort& master,
                                      int cores, const Variables& environment);
 
+// EPL_DEVICES is what workers are told, not what epl-launch reads: where the user has set it to
+// another number than --gpu_per_worker, nobody would ever see it. An Error.
+void check_devices_variable(const LaunchOptions& options, const Variables& environment);
+
 // "train-20240131-235959" for the label "" and the command "./train.sh". Characters that are
 // awkward in file names become '_'.
 std::string job_folder_name(const std::string& label, const std::string& program,

@@ -75,6 +75,7 @@ int launch(const std::vector<std::string>& arguments) {
     return 0;
   }
   const Variables environment = process_environment();
+  check_devices_variable(options, environment);
   const auto path = environment.find("PATH");
   LaunchPlan plan;
   plan.command = find_program(

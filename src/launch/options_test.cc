@@ -9,13 +9,18 @@
 namespace epl {
 namespace {
 
-std::string fault(const std::vector<std::string>& arguments) {
+template <typename Action>
+std::string error_of(const Action& action) {
   try {
-    parse_options(arguments);
+    action();
   } catch (const Error& error) {
     return error.what();
   }
   return "no error";
+}
+
+std::string fault(const std::vector<std::string>& arguments) {
+  return error_of([&] { parse_options(arguments); });
 }
 
 using Words = std::vector<std::string>;
@@ -129,6 +134,18 @@ TEST(Workers, AreToldTheirPlace) {
                                              {"EPL_DEVICES", "2"},
                                              {"OMP_NUM_THREADS", "4"},
                                              {"PYTHONUNBUFFERED", "1"}}));
+}
+
+TEST(Workers, HaveTheDevicesOfTheOptionAndNotOfTheEnvironment) {
+  const LaunchOptions options = parse_options({"--num_workers=2", "x"});
+  EXPECT_EQ(error_of([&] {
+              check_devices_variable(options, {{"EPL_DEVICES", "4"}});
+            }),
+            "epl: EPL_DEVICES=4 has no effect: epl-launch gives every worker 1 device\n"
+            "  asked by: EPL_DEVICES=4 (environment)\n"
+            "  try:      --gpu_per_worker 4 in place of EPL_DEVICES");
+  check_devices_variable(options, {{"EPL_DEVICES", "1"}});
+  check_devices_variable(options, {{"EPL_DEVICES", "4"}, {"EPL_WORKER_INDEX", "0"}});
 }
 
 TEST(Workers, KeepTheThreadsThatTheUserWants) {

@@ -154,7 +154,7 @@ void run_micro_batches(const Turn& turn, const std::vector<Batch>& micro_batches
 
 void finish_metrics(int count, TurnResult& result) {
   for (auto& [name, value] : result.metrics) {
-    if (count > 1) value = value / count;
+    if (count > 1 && value.is_floating_point()) value = value / count;  // counts are summed
   }
 }
 
