@@ -13,8 +13,9 @@
 //
 // The module, the optimizer and the loader stay the user's own: a changed learning rate takes
 // effect with the next step, torch::save(net, ...) saves what was trained. The function is C++ that
-// runs only while it is recorded: what it computes from tensors is replayed, C++ variables keep the
-// value they had then. Numbers that change from step to step belong into the batch.
+// runs while it is recorded, twice, and what it computes from tensors is replayed. Where the two
+// recordings differ (C++ numbers that change, data read through pointers) it runs as the plain
+// program would, in every step, and a line on std::clog says why.
 #pragma once
 
 #include <epl/io.h>

@@ -35,7 +35,7 @@ void add_metrics(DeviceRun& run, const StepOutput& output,
                  const std::vector<CollectionEntry>& collected) {
   for (const auto& [name, tensor] : output.metrics) {
     EPL_CHECK(tensor.defined(), concat("the metric \"", name, "\" is undefined"), "epl::Trainer");
-    add_metric(run, collections::kGlobalMean, name, tensor);
+    add_metric(run, collection_of_returned(tensor), name, tensor);
   }
   for (const auto& entry : collected) {
     if (entry.collection == collections::kCheckpoints) continue;

@@ -1,0 +1,225 @@
+// Steps that no recording can stand for: what they do depends on something that a replay would not
+// see change. They used to be replayed all the same, with the numbers of the first step, or were
+// refused on more than one device; now they run as the plain program would.
+#include <gtest/gtest.h>
+
+#include "tests/models/mlp.h"
+#include "tests/parity/parity.h"
+
+namespace epl::parity {
+namespace {
+
+namespace F = torch::nn::functional;
+using torch::Tensor;
+
+const Exactness kRounding = within(1e-5, "sums over devices in another order");
+
+using Loss = std::function<Tensor(Tensor logits, const Batch& batch)>;
+
+MakeProgram classifier_with(const std::function<Loss()>& make_loss) {
+  return [make_loss] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    const Loss loss = make_loss();
+    return program(net, sgd(*net, 0.1, 0.9),
+                   [net, loss](const Batch& batch) { return loss(net->forward(batch[0]), batch); });
+  };
+}
+
+MakeProgram classifier(const Loss& loss) {
+  return classifier_with([loss] { return loss; });
+}
+
+Batch rows_and_classes(int) { return {torch::randn({8, 8}), classes(4, {8})}; }
+
+// Every layout of data parallelism: one device, micro batches, devices, both.
+testing::AssertionResult in_all_layouts(const MakeProgram& make) {
+  for (int devices : {1, 2, 4}) {
+    for (int micro_batches : {1, 2}) {
+      const Variant variant = Variant().steps(6).devices(devices).micro_batches(micro_batches);
+      const auto result = parity(make, rows_and_classes, kRounding, variant);
+      if (!result) return result << " on " << devices << " devices, " << micro_batches;
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+// --- numbers of C++
+// -------------------------------------------------------------------------------
+
+MakeProgram annealed() {
+  return classifier_with([] {
+    auto calls = std::make_shared<int>(0);
+    return Loss([calls](Tensor x, const Batch& batch) {
+      const double weight = 1.0 / (1 + (*calls)++);
+      return cross_entropy(x, batch[1]) + weight * x.square().mean();
+    });
+  });
+}
+
+TEST(PlainSteps, CounterInCppCountsEveryCall) { EXPECT_TRUE(in_all_layouts(annealed())); }
+
+TEST(PlainSteps, BranchByACounterInCpp) {
+  EXPECT_TRUE(in_all_layouts(classifier_with([] {
+    auto calls = std::make_shared<int>(0);
+    return Loss([calls](Tensor x, const Batch& batch) {
+      const Tensor loss = cross_entropy(x, batch[1]);
+      return ++*calls % 2 == 0 ? loss + x.abs().mean() : loss;
+    });
+  })));
+}
+
+// --- data that C++ reads or makes unseen
+// ------------------------------------------------------------
+
+TEST(PlainSteps, LabelsReadByAnAccessor) {
+  const Loss by_accessor = [](Tensor x, const Batch& batch) {
+    Tensor weights = torch::empty({x.size(0)});
+    const auto labels = batch[1].accessor<int64_t, 1>();
+    for (int64_t i = 0; i < x.size(0); ++i) weights.data_ptr<float>()[i] = 1.0f + labels[i];
+    return (F::cross_entropy(x, batch[1], F::CrossEntropyFuncOptions().reduction(torch::kNone)) *
+            weights)
+        .mean();
+  };
+  EXPECT_TRUE(in_all_layouts(classifier(by_accessor)));
+  EXPECT_TRUE(parity(classifier(by_accessor), rows_and_classes, kRounding,
+                     Variant().steps(5).workers({1, 1})));
+  EXPECT_TRUE(parity(classifier(by_accessor), rows_and_classes, kRounding,
+                     Variant().steps(5).workers({2, 2}).micro_batches(2)));
+}
+
+// A kernel of the user's own, as custom operators are mostly written.
+struct SquareByHand : torch::autograd::Function<SquareByHand> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x) {
+    context->save_for_backward({x});
+    Tensor result = torch::empty_like(x);
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      result.data_ptr<float>()[i] = x.data_ptr<float>()[i] * x.data_ptr<float>()[i];
+    }
+    return result;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * 2 * context->get_saved_variables()[0]};
+  }
+};
+
+TEST(PlainSteps, KernelOfTheUsersOwn) {
+  EXPECT_TRUE(in_all_layouts(classifier([](Tensor x, const Batch& batch) {
+    return cross_entropy(SquareByHand::apply(x.contiguous()), batch[1]);
+  })));
+}
+
+// --- data that C++ reads back
+// -----------------------------------------------------------------------
+
+const Loss kScaledByItem = [](Tensor x, const Batch& batch) {
+  const double scale = 1.0 + std::abs(batch[0].mean().item<double>());
+  return cross_entropy(x, batch[1]) * scale;
+};
+
+TEST(PlainSteps, NumberReadByItem) { EXPECT_TRUE(in_all_layouts(classifier(kScaledByItem))); }
+
+TEST(PlainSteps, NumberReadByItemOnSeveralWorkers) {
+  EXPECT_TRUE(parity(classifier(kScaledByItem), rows_and_classes, kRounding,
+                     Variant().steps(5).workers({1, 1})));
+}
+
+TEST(PlainSteps, BranchesThatDifferFromRowsToRows) {
+  const Loss branching = [](Tensor x, const Batch& batch) {
+    const Tensor loss = cross_entropy(x, batch[1]);
+    return batch[0].sum().gt(0).item<bool>() ? loss * 2 : loss + x.abs().mean();
+  };
+  EXPECT_TRUE(in_all_layouts(classifier(branching)));
+  EXPECT_TRUE(parity(classifier(branching), rows_and_classes, kRounding,
+                     Variant().steps(6).workers({1, 1})));
+  EXPECT_TRUE(parity(classifier(branching), rows_and_classes, kRounding,
+                     Variant().steps(6).workers({2, 1}).micro_batches(2)));
+}
+
+TEST(PlainSteps, SelectionsOfDifferentSizes) {
+  const Loss selecting = [](Tensor x, const Batch& batch) {
+    return x.index({batch[1].gt(1)}).square().sum() / 8 + cross_entropy(x, batch[1]);
+  };
+  EXPECT_TRUE(in_all_layouts(classifier(selecting)));
+  EXPECT_TRUE(parity(classifier(selecting), rows_and_classes, kRounding,
+                     Variant().steps(5).workers({1, 1})));
+}
+
+// --- what stays true in a plain step
+// ------------------------------------------------------------------
+
+TEST(PlainSteps, ClipAsOtherStepsDo) {
+  EXPECT_TRUE(parity(annealed(), rows_and_classes, kRounding,
+                     Variant().steps(4).devices(2).clip_norm(0.1).clip_after()));
+  EXPECT_TRUE(parity(annealed(), rows_and_classes, kRounding,
+                     Variant().steps(4).devices(2).clip_norm(0.1)));
+}
+
+TEST(PlainSteps, SumOfGradients) {
+  EXPECT_TRUE(parity(annealed(), rows_and_classes, kRounding,
+                     Variant().steps(4).devices(2).micro_batches(2).sum()));
+}
+
+TEST(PlainSteps, DropoutAndBatchNormDrawAndCountOnce) {
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(8, 16), torch::nn::BatchNorm1d(16),
+                              torch::nn::Dropout(0.5), torch::nn::Linear(16, 4));
+    auto calls = std::make_shared<int>(0);
+    return program(net.ptr(), sgd(*net, 0.1), [net, calls](const Batch& batch) mutable {
+      return cross_entropy(net->forward(batch[0]), batch[1]) * (1.0 + (*calls)++);
+    });
+  };
+  EXPECT_TRUE(parity(make, rows_and_classes, bit_equal(), Variant().steps(6)));
+  EXPECT_TRUE(parity(make, rows_and_classes, kRounding, Variant().steps(6).devices(2)));
+}
+
+// An ordinary step is looked at twice, and then replayed: the function runs no more.
+TEST(PlainSteps, OrdinaryStepRunsTwice) {
+  for (int micro_batches : {1, 4}) {
+    init(Config{{"pipeline.num_micro_batch", micro_batches}});
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    int calls = 0;
+    Trainer trainer(net, optimizer, [&](const Batch& batch) {
+      ++calls;
+      return cross_entropy(net->forward(batch[0]), batch[1]);
+    });
+    for (int i = 0; i < 5; ++i) trainer.step(rows_and_classes(i));
+    EXPECT_EQ(calls, micro_batches == 1 ? 2 : 4);
+  }
+  init();
+}
+
+// --- batches that cannot be cut evenly
+// ----------------------------------------------------------------
+
+TEST(PlainSteps, ShortLastBatchOnTwoDevicesIsThatOfThePlainLoop) {
+  const Batch last = {torch::randn({5, 8}), classes(4, {5})};
+  const Batch full = {torch::randn({8, 8}), classes(4, {8})};
+  const auto train = [&](const std::function<void(const Batch&)>& step) {
+    for (const Batch& batch : {full, full, full, last, full, last}) step(batch);
+  };
+  torch::manual_seed(1);
+  auto plain_net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+  torch::optim::SGD plain_optimizer(plain_net->parameters(),
+                                    torch::optim::SGDOptions(0.1).momentum(0.9));
+  train([&](const Batch& batch) {
+    plain_optimizer.zero_grad();
+    cross_entropy(plain_net->forward(batch[0]), batch[1]).backward();
+    plain_optimizer.step();
+  });
+  run_on_workers({2}, [&](int) {
+    init();
+    torch::manual_seed(1);
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    Trainer trainer(net, optimizer, [&](const Batch& batch) {
+      return cross_entropy(net->forward(batch[0]), batch[1]);
+    });
+    train([&](const Batch& batch) { trainer.step(batch); });
+    EXPECT_TRUE(same_modules(*plain_net, *net, kRounding));
+  });
+}
+
+}  // namespace
+}  // namespace epl::parity
