@@ -84,6 +84,11 @@ TEST_F(CutRowsTest, KnowsLosses) {
   };
   EXPECT_EQ(with(F::CrossEntropyFuncOptions()), "mean");
   EXPECT_EQ(with(F::CrossEntropyFuncOptions().label_smoothing(0.1)), "mean");
+  EXPECT_EQ(loss([&](const Batch& b) {
+              const auto each = F::CrossEntropyFuncOptions().reduction(torch::kNone);
+              return F::cross_entropy(net(b[0]), b[1], each).mean();
+            }),
+            "mean");
   EXPECT_EQ(with(F::CrossEntropyFuncOptions().reduction(torch::kSum)), "sum");
   EXPECT_THAT(with(F::CrossEntropyFuncOptions().weight(torch::rand({4}))),
               HasSubstr("divides by the weights of its rows"));

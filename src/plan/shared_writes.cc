@@ -61,12 +61,11 @@ class SharedWrites {
     return false;
   }
 
-  // State is in one place for all micro batches; another tensor is handed over as it was when its
-  // value was made.
+  // A tensor is handed over as it was when its value was made. Who may touch state is asked when
+  // the stages are known (lower_pipeline).
   bool misses(const Write& write, size_t reader, ValueId id, int chunk) const {
-    if (write.chunk == chunk) return false;
-    if (state_.count(storage(id)) != 0) return true;
-    return write.node < reader && id != write.made;
+    const bool elsewhere = write.chunk != chunk && state_.count(storage(id)) == 0;
+    return elsewhere && write.node < reader && id != write.made;
   }
 
   [[noreturn]] void refuse(const Write& write, const std::string& who, int chunk) const {

@@ -59,6 +59,7 @@ const std::map<std::string, int> kKeepsRows = {
     {"aten::linalg_cross", 1},
     {"aten::isin", 0},
     {"aten::bucketize", 0},
+    {"epl_rows::all_count", 0},
 };
 
 RowOutcome kept_rows(const RowNode& at, int trailing) {
@@ -85,11 +86,15 @@ std::optional<RowOutcome> nll(const RowNode& at) {
   const RowKind& self = at.inputs[0];
   const int64_t reduction = int_at(at.node, 3);
   const bool weighted = has_tensor(at.node, 2);
-  if (!self.is_rows() || reduction == at::Reduction::None) return std::nullopt;
+  if (!self.is_rows()) return std::nullopt;
   const RowKind& target = at.inputs[1];
   const bool alike = target.is_rows() && (target.outer == self.outer || target.outer == 0);
   const bool by_class = self.dim == 1 || (weighted && !at.inputs[2].is_same());
   if (!alike || by_class || self.power != 0) return std::string("reads rows in another order");
+  if (reduction == at::Reduction::None) {
+    const int dim = self.dim == 0 ? 0 : self.dim - 1;  // without the classes
+    return Kinds{RowKind::rows(dim, self.outer), RowKind::same()};
+  }
   if (reduction == at::Reduction::Sum) return Kinds{RowKind::sum(), RowKind::sum()};
   if (weighted) {
     return std::string(
