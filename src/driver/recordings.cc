@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <iostream>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
 #include "config/checks.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
+#include "driver/cut_rows.h"
 #include "driver/device_numbers.h"
+#include "driver/loss_of_parts.h"
+#include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -160,14 +165,24 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
     Capture captured = record(batch);
     probe_ = Probe{key_of(batch), std::move(captured)};
   };
-  try {
-    probe(sample);
-  } catch (const std::exception&) {
-    // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
-    // pipeline, or under split, a micro batch has more rows. Some checks of LibTorch throw
-    // std::runtime_error.
-    probe(whole);
+  // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
+  // pipeline, or under split, a micro batch has more rows, as many as there are fewer replicas.
+  // Some checks of LibTorch throw std::runtime_error.
+  std::vector<Batch> candidates = {sample};
+  const auto micro_batches = subject_.config.get<int64_t>("pipeline.num_micro_batch");
+  for (int replicas = subject_.replicas.size() - 1; replicas > 0; --replicas) {
+    const bool fits = subject_.replicas.size() % replicas == 0;
+    if (fits) candidates.push_back(sample_of(whole, micro_batches * replicas));
   }
+  candidates.push_back(whole);
+  for (size_t i = 0; i + 1 < candidates.size(); ++i) {
+    try {
+      probe(candidates[i]);
+      return *placement_;
+    } catch (const std::exception&) {
+    }
+  }
+  probe(whole);
   return *placement_;
 }
 
@@ -188,19 +203,21 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   check_replayable(batch, result.own);
   expect_again(batch, result.own.graph, 1);
   const Placement placement = *placement_;
+  const std::set<int> counts(placement.stage_devices.begin(), placement.stage_devices.end());
   int all = 1;
-  for (int devices : placement.stage_devices) all = std::lcm(all, devices);
+  for (int devices : counts) all = std::lcm(all, devices);
   if (all == 1) return result;
   const int first = placement.stage_devices[0];
-  const int most =
-      *std::max_element(placement.stage_devices.begin(), placement.stage_devices.end());
   const Batch unit = first_rows(batch, first, all, placement);
-  Capture small = record(repeat_rows(unit, all / most));
-  Capture large = record(repeat_rows(unit, all));
-  result.sizes = compare_sizes(small, large, most, placement.asked_by);
-  for (int devices : placement.stage_devices) {
-    if (devices == first || result.others.count(devices) != 0) continue;
-    result.others.emplace(devices, record(repeat_rows(unit, all / devices)));
+  const Capture whole = record(repeat_rows(unit, all));
+  for (int devices : counts) {
+    Capture each = devices == 1 ? whole : record(repeat_rows(unit, all / devices));
+    if (devices > 1) {
+      result.sizes.batch_dims =
+          compare_sizes(each.graph, whole.graph, devices, placement.asked_by).batch_dims;
+      prove_rows(each.graph, whole.graph, devices, placement, result.sizes);
+    }
+    if (devices != first) result.others.emplace(devices, std::move(each));
   }
   return result;
 }
@@ -221,11 +238,8 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   check_replayable(batch, whole);
   expect_again(batch, whole.graph, probed ? 1 : parts / here);
   if (has_slices(whole.graph)) {
-    const Batch unit = slice_of(batch, here, placement);
-    Capture slice = record(unit);
-    // Of the same rows, so that the two can be compared; what runs was recorded with all of them.
-    result.sizes =
-        compare_sizes(slice, record(repeat_rows(unit, parts)), parts, placement.asked_by);
+    Capture slice = record(slice_of(batch, here, placement));
+    result.sizes = compare_sizes(slice.graph, whole.graph, parts, placement.asked_by);
     result.recording.slice = std::move(slice.graph);
   }
   result.comparable = here == parts && !result.recording.slice;
@@ -262,6 +276,9 @@ std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
   Parts recorded = record_parts(batch);
   CompiledStep compiled =
       compile_split(std::move(recorded.recording), subject_.config, compile_options());
+  recorded.sizes.loss = compiled.sizes.loss;
+  recorded.sizes.metrics = compiled.sizes.metrics;
+  recorded.sizes.metric_batch_dims = compiled.sizes.metric_batch_dims;
   mark_whole(compiled, recorded.sizes);
   auto ready = ready_step(std::move(compiled), recorded.capture, std::move(recorded.sizes));
   ready->replayed = !recorded.comparable;
@@ -275,9 +292,24 @@ std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const C
   if (ways_ == nullptr) {
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
+  note_loss_of_parts(compiled, sizes);
   return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, std::move(sizes),
                                      *ways_, subject_.job.cluster(),
                                      exchange_options(subject_.config));
+}
+
+// Said once: the loss is the same in all recordings, as a rule.
+void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes) {
+  const int parts = compiled.plan.replicas * compiled.plan.micro_batches;
+  if (parts < 2) return;
+  const RowResult loss = loss_of_part(compiled, sizes);
+  if (loss.kind == OverRows::kSum) sizes.loss_of_parts = SliceMerge::kSum;
+  const bool averages =
+      subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  const std::string remark = remark_on_loss(loss, parts, averages);
+  const bool first = !std::exchange(told_of_loss_, true);
+  if (remark.empty() || !first || subject_.job.cluster().worker_index != 0) return;
+  std::clog << "epl: " << remark << "\n";
 }
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {

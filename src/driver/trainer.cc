@@ -170,7 +170,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   const torch::NoGradGuard no_grad;
   job->watch().doing(steps, "merge");
   StepResult result;
-  result.loss = meet_after_run(mean_loss(runs, ready), batches);
+  result.loss = meet_after_run(merged_loss(runs, ready, !takes_mean()), batches);
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
   keep_timeline(ready, runs);
   reduce_and_update(ready, result);
