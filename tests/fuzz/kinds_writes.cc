@@ -33,7 +33,8 @@ bool propose_write_of_two(Draft& draft, Node& node) {
   const Tensor like = draft.at(node.in[0]).tensor;
   const int first = node.in[0];
   const Value* y = draft.find([&](const Value& value) {
-    return value.floating() && value.id != first && value.tensor.sizes().equals(like.sizes());
+    return value.floating() && value.id != first && !value.tensor.is_same(like) &&
+           value.tensor.sizes().equals(like.sizes());
   });
   if (y == nullptr)
     y = draft.find([](const Value& value) { return value.floating() && value.dim() == 0; });

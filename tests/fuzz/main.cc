@@ -84,6 +84,14 @@ void tell_failure(const Options& options, const std::string& mode, uint64_t seed
             << failing.str() << std::endl;
 }
 
+void print_case(const CaseOptions& wanted) {
+  try {
+    std::cout << make_case(wanted).str() << std::flush;
+  } catch (const std::exception& error) {
+    std::cout << "seed " << wanted.seed << ": " << error.what() << "\n";
+  }
+}
+
 void report(const std::string& mode, const Counts& counts) {
   const auto of = [&](Verdict verdict) {
     const auto found = counts.of.find(verdict);
@@ -103,7 +111,7 @@ int run_mode(const Options& options, const std::string& mode) {
   Counts counts;
   for (uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
     const CaseOptions wanted{mode, seed, options.steps};
-    if (options.print) std::cout << make_case(wanted).str() << std::flush;
+    if (options.print) print_case(wanted);
     const Outcome outcome = judge_apart([&] { return make_case(wanted); });
     ++counts.of[outcome.verdict];
     if (options.print) std::cout << "outcome: " << outcome.text << "\n";
