@@ -33,6 +33,7 @@ void on_one_device(Spread& spread, Dice& dice) {
   if (dice.chance(0.4)) draft.groups.insert(Group::kRandom);
   if (dice.chance(0.4)) draft.groups.insert(Group::kMixes);
   if (dice.chance(0.1)) draft.groups.insert(Group::kReadsBack);
+  if (dice.chance(0.2)) draft.groups.insert(Group::kLeaves);
   draft.metrics_of_rows = true;
   draft.sums = dice.chance(0.15);
 }
@@ -42,6 +43,7 @@ void with_rows_apart(Spread& spread, Dice& dice) {
   DraftOptions& draft = spread.draft;
   draft.dtype = dice.chance(0.7) ? torch::kDouble : torch::kFloat;
   if (dice.chance(0.15)) draft.groups.insert(Group::kState);
+  if (dice.chance(0.15)) draft.groups.insert(Group::kLeaves);
   draft.sums = dice.chance(0.15);
 }
 
@@ -81,6 +83,7 @@ Spread spread_of(const std::string& mode, Dice& dice, int steps) {
     throw std::runtime_error("no mode " + mode);
   }
   spread.draft.row_parts = spread.parts;
+  spread.draft.metrics_of_rows = spread.parts == 1;
   return spread;
 }
 

@@ -91,6 +91,23 @@ struct Doubled : torch::autograd::Function<Doubled> {
   }
 };
 
+// Computes tanh(x w) again in its backward, by a backward() of its own, as checkpointing does.
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const Tensor& weight) {
+    context->save_for_backward({x, weight});
+    const torch::NoGradGuard no_grad;
+    return torch::tanh(torch::matmul(x, weight));
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+    const Tensors saved = context->get_saved_variables();
+    const torch::AutoGradMode grad(true);
+    const Tensor x = saved[0].detach().requires_grad_(true);
+    torch::tanh(torch::matmul(x, saved[1])).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
 // Buffers that follow the values of a step.
 bool propose_state(Draft& draft, Node& node) {
   const Value* x = draft.floats(1);
@@ -184,6 +201,24 @@ Family region_kinds() {
       on_float("stop_half", Group::kApart,
                [](const Tensor& x) { return x + (x.tanh() - x).detach(); }),
       on_float("doubled", Group::kApart, [](const Tensor& x) { return Doubled::apply(x); }),
+      {"recomputed", Group::kLeaves,
+       [](Draft& draft, Node& node) {
+         const Value* x = draft.find([](const Value& value) {
+           return value.floating() && value.dim() >= 2 && value.tensor.requires_grad();
+         });
+         if (x == nullptr) return false;
+         const int64_t in = x->size(-1);
+         node.in = {x->id, draft.parameter({in, 3}, 0.5)};
+         return true;
+       },
+       [](const Call& call) { return Tensors{Recomputed::apply(call.x(0), call.x(1))}; }},
+      on_float("turned_in_place", Group::kApart,
+               [](const Tensor& x) {
+                 Tensor y = x * 1;
+                 y.unsqueeze_(-1);
+                 y.transpose_(-1, -1);
+                 return y.squeeze_(-1) * 2;
+               }),
       on_float("zeros_like", Group::kApart, [](const Tensor& x) { return torch::zeros_like(x); }),
       on_float("full_like", Group::kApart,
                [](const Tensor& x) { return torch::full_like(x, 0.5); }),
