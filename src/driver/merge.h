@@ -10,6 +10,10 @@
 
 namespace epl {
 
+// The tensors of all workers, in the order of workers. They may differ in shape and number.
+std::vector<at::Tensor> gather_from_workers(const std::vector<at::Tensor>& mine,
+                                            Communicator& workers);
+
 // What the micro batches of this worker add to the mean over those of all workers; to their sum
 // where `sums` (gradients are summed as well) and the loss is a sum over rows.
 double merged_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step, bool sums);

@@ -47,6 +47,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   for (const auto& run : plain.runs()) {
     for (double each : run.losses) loss += each / (request.devices > 1 ? parts * devices() : parts);
   }
+  if (recordings.last() != nullptr) loss *= parts_in_loss(*recordings.last(), !takes_mean());
   result.loss = meet_after_run(loss, batches);
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();
