@@ -161,7 +161,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
 }
 
 StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
-  const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
+  const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
   std::optional<PlainStep> plain;
   if (verifies) plain = run_plainly(batches);
 
@@ -184,6 +184,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   }
   timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
+  if (verifies) ++verified;
   ++steps;
   return result;
 }

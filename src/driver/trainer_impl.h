@@ -131,6 +131,7 @@ struct Trainer::Impl {
   bool met = false;  // the other workers have the same model and plan
   LocalReplicas replicas;
   Recordings recordings;
+  int64_t verified = 0;     // steps that were compared with the plain program
   bool plain_next = false;  // some worker wants the next step to run plainly
   bool told_of_plain = false;
   int64_t loads = 0;      // calls of load()

@@ -84,7 +84,7 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
     return;
   }
   const bool clips_reduced = clips(options) && !clips_locally(ready);
-  const bool verifies = steps < config.get<int64_t>("debug.verify_steps");
+  const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
   const bool summed = replicas.size() > 1 && (clips_reduced || verifies);
   if (summed) ready.gradients().sum_into_first(job->team());
   if (clips_reduced) result.gradient_norm = clip_reduced(ready);
