@@ -16,7 +16,8 @@
 
 namespace epl {
 
-// The model replicas of each worker, and which worker this is.
+// The devices that take rows of a step, model replicas or their first stages, of each worker that
+// has any, and which of those workers this is.
 struct WorkerShares {
   std::vector<int> replicas = {1};
   int worker = 0;
@@ -26,9 +27,9 @@ struct WorkerShares {
 WorkerShares worker_shares(SourceLocation where = SourceLocation::current());
 
 // The shares of a job whose model is cut into stages of so many devices each: workers that have a
-// first stage read, each in proportion to its replicas; one that has none gets the share of the
-// worker that reads for it, since it must hand in batches of the same shape, which nobody trains
-// on.
+// first stage read, each in proportion to its devices of that stage; one that has none gets the
+// share of the worker that reads for it, since it hands in the same batches. Trainer::shares()
+// finds the stages by itself.
 //
 //   epl::DistributedSampler sampler(rows, {}, epl::pipeline_shares({1, 1}));
 WorkerShares pipeline_shares(const std::vector<int>& stage_devices,
@@ -44,5 +45,10 @@ std::vector<std::string> slice_files(const std::vector<std::string>& files,
 // Rows of this worker in one step, where each device takes `per_device` rows. Workers that all ask
 // with the same number make steps of which every device does an equal part.
 int64_t worker_batch_size(int64_t per_device, SourceLocation where = SourceLocation::current());
+
+// The same for the shares of a job with stages, where `per_device` rows are those of a device of
+// the first stage.
+int64_t worker_batch_size(int64_t per_device, const WorkerShares& shares,
+                          SourceLocation where = SourceLocation::current());
 
 }  // namespace epl

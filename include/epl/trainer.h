@@ -17,6 +17,7 @@
 // value they had then. Numbers that change from step to step belong into the batch.
 #pragma once
 
+#include <epl/io.h>
 #include <epl/step.h>
 #include <epl/timeline.h>
 #include <torch/nn/module.h>
@@ -83,6 +84,16 @@ class Trainer {
 
   // One update from pipeline.num_micro_batch calls of `source`.
   StepResult step(const BatchSource& source);
+
+  // Which rows this worker hands in, by the stages and devices of the step: for a sampler, and by
+  // worker_batch_size(rows_of_a_device, shares) for a loader.
+  //
+  //   const epl::WorkerShares shares = trainer.shares({x, y});
+  //   epl::DistributedSampler sampler(rows, {}, shares);
+  //
+  // The step is recorded with `sample`, which trains nothing; where EPL chooses the stages they are
+  // chosen by it, so give it the rows of a micro batch. On all workers together.
+  WorkerShares shares(const Batch& sample);
 
   // Runs `fn` on the batch with every module in eval mode and gradients off, then restores the
   // modes. Where parameters lie on other workers, gather_parameters() comes before it.

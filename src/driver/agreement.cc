@@ -64,6 +64,14 @@ std::string describe_model(const Model& model) {
   return out.str();
 }
 
+std::string describe_batch(const Batch& batch) {
+  std::ostringstream out;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    out << "tensor " << i << ": " << batch[i].scalar_type() << batch[i].sizes() << "\n";
+  }
+  return out.str();
+}
+
 void broadcast_model(Job& job, const Model& model) {
   if (job.workers() == nullptr) return;
   const c10::AutoGradMode no_grad(false);

@@ -11,6 +11,7 @@
 #include "driver/checkpoint_file.h"
 #include "driver/measured_costs.h"
 #include "driver/merge.h"
+#include "driver/pipeline_shares.h"
 #include "driver/stage_optimizers.h"
 #include "driver/stage_parameters.h"
 #include "driver/trainer_impl.h"
@@ -62,6 +63,7 @@ void Trainer::Impl::meet_other_workers() {
 // batch of the shape that those get which it works with, to record by.
 Shares Trainer::Impl::shares(const Batch& sample, const Batch& whole) {
   const Placement& placement = recordings.placement(sample, whole);
+  check_rows_are_read(*job, placement, whole, steps);
   const Cluster& cluster = job->cluster();
   std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
   if (readers.empty()) {

@@ -44,10 +44,15 @@ WorkerShares worker_shares(SourceLocation where) {
 }
 
 int64_t worker_batch_size(int64_t per_device, SourceLocation where) {
+  return worker_batch_size(per_device, worker_shares(where), where);
+}
+
+int64_t worker_batch_size(int64_t per_device, const WorkerShares& shares, SourceLocation where) {
+  check_shares(shares);
   EPL_CHECK(per_device >= 1, concat("a device cannot take ", per_device, " rows of a step"),
             concat("epl::worker_batch_size(", per_device, ") at ", where.str()),
             "at least one row a device");
-  return per_device * Env::get(where).cluster.local_devices();
+  return per_device * shares.replicas[static_cast<size_t>(shares.worker)];
 }
 
 }  // namespace epl
