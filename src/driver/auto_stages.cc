@@ -64,6 +64,22 @@ int64_t device_bytes(const Config& config, const Cluster& cluster) {
   return machine / std::max(1, devices);
 }
 
+// In the first tensor of the batch that has rows; 0 where none has.
+int64_t recorded_rows(const Graph& graph) {
+  for (const Leaf& leaf : graph.leaves) {
+    const auto& sizes = graph.value(leaf.value).type.sizes;
+    if (leaf.kind == Leaf::Kind::kInput && !sizes.empty()) return sizes[0];
+  }
+  return 0;
+}
+
+// The more stages, the fewer replicas share the rows of this worker.
+double rows_of_micro_batch(int64_t rows, int stages, const Config& config, const Cluster& cluster) {
+  const int replicas = std::max(1, cluster.local_devices() / stages);
+  const auto micro_batches = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
+  return static_cast<double>(rows) / (micro_batches * replicas);
+}
+
 StageCutsRequest request_for(int stages, const Model& model, const Config& config,
                              const Cluster& cluster) {
   StageCutsRequest request;
@@ -83,6 +99,8 @@ StageCutsRequest request_for(int stages, const Model& model, const Config& confi
   request.asked_by = config.asked_by("auto.auto_parallel");
   if (config.get<int64_t>(kStages) > 0)
     request.asked_by += "\n            " + config.asked_by(kStages);
+  if (config.get<int64_t>(kMemory) > 0)
+    request.asked_by += "\n            " + config.asked_by(kMemory);
   return request;
 }
 
@@ -122,17 +140,22 @@ int forward_calls(const Graph& graph) {
   return last + 1;
 }
 
-AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job) {
+AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job,
+                         int64_t rows) {
   check_auto_parallel(graph.taskgraphs, config);
   const NodeCosts costs = node_costs(graph);
   const std::vector<int> tried = candidates(config, job.cluster());
+  const auto recorded = static_cast<double>(recorded_rows(graph));
   AutoStages choice;
   choice.forward_calls = forward_calls(graph);
   std::string explanation;
   for (int stages : tried) {
     try {
-      const StageCuts chosen =
-          choose_stage_cuts(graph, costs, request_for(stages, model, config, job.cluster()));
+      StageCutsRequest request = request_for(stages, model, config, job.cluster());
+      if (rows > 0 && recorded > 0) {
+        request.rows = rows_of_micro_batch(rows, stages, config, job.cluster()) / recorded;
+      }
+      const StageCuts chosen = choose_stage_cuts(graph, costs, request);
       choice.stages = stages;
       choice.cuts = chosen.cuts;
       explanation = chosen.explanation;

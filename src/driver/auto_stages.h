@@ -25,6 +25,9 @@ int forward_calls(const Graph& graph);
 // pipeline.num_stages says how many stages; without it there are as few as fit into the devices'
 // memory, mostly one: data parallelism. All workers take the choice of worker 0, which prints what
 // it chose and why. Throws epl::Error where no cut fits.
-AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job);
+// `rows`: those of this worker's whole batch, by which the micro batches of each number of stages
+// are judged; 0 where the recorded rows are those of a micro batch.
+AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job,
+                         int64_t rows = 0);
 
 }  // namespace epl

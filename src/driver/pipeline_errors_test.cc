@@ -203,5 +203,41 @@ TEST_F(PipelineErrors, StagesThatChangeFromStepToStep) {
             "epl: the strategies ask for replicas of 2 + 2 devices, in an earlier step of 1 + 1");
 }
 
+// --- memory of stages that EPL chooses
+// ------------------------------------------------------------
+
+// One step of layers of this width by stages that EPL chooses for two devices.
+std::string error_of_chosen_stages(int64_t width, int64_t count) {
+  torch::nn::Sequential net;
+  for (int i = 0; i < 6; ++i) {
+    net->push_back(torch::nn::Linear(width, width));
+    net->push_back(torch::nn::Tanh());
+  }
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer,
+                  [&](const Batch& batch) { return net->forward(batch[0]).square().mean(); });
+  return error_of([&] { trainer.step({torch::ones({count, width})}); });
+}
+
+TEST_F(PipelineErrors, StagesThatDoNotFitNameTheMemoryThatWasAsked) {
+  devices(2, {{"auto.auto_parallel", true}, {"auto.device_memory", 1}});
+  const std::string error = error_of_chosen_stages(512, 4);
+  EXPECT_EQ(error.rfind("epl: no cut of the step into 2 stages fits into its devices: ", 0), 0U)
+      << error;
+  EXPECT_NE(error.find("and a device has 1.0 MiB\n"), std::string::npos) << error;
+  EXPECT_NE(error.find("auto.device_memory = 1 (code"), std::string::npos) << error;
+}
+
+// Of 1024 rows each of two replicas takes 512, and a single pipeline all of them: with half of the
+// layers a device it needs as much memory as before. It was judged by the 512 rows.
+TEST_F(PipelineErrors, StagesAreJudgedByTheMicroBatchThatWillRun) {
+  devices(2, {{"auto.auto_parallel", true}, {"auto.device_memory", 2}});
+  const std::string error = error_of_chosen_stages(128, 1024);
+  EXPECT_EQ(error.rfind("epl: no cut of the step into 2 stages fits into its devices: ", 0), 0U)
+      << error;
+  devices(2, {{"auto.auto_parallel", true}, {"auto.device_memory", 8}});
+  EXPECT_EQ(error_of_chosen_stages(128, 1024), "no error");
+}
+
 }  // namespace
 }  // namespace epl

@@ -93,7 +93,7 @@ Capture Recordings::record_with_chosen_stages(const Batch& batch) {
   // The first run of an operator is a cold one, and any may be interrupted.
   Capture first = capture(batch);
   for (int again = 0; again < 2; ++again) take_shorter_times(first.graph, capture(batch).graph);
-  chosen_ = choose_stages(first.graph, subject_.model, subject_.config, subject_.job);
+  chosen_ = choose_stages(first.graph, subject_.model, subject_.config, subject_.job, rows_);
   return capture(batch, chosen_->cuts);
 }
 
@@ -143,6 +143,8 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
   if (placement_) return *placement_;
   if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
   subject_.job.watch().doing(0, "record");
+  const bool cut = !whole.empty() && whole[0].dim() > 0 && !sample[0].is_same(whole[0]);
+  rows_ = cut ? whole[0].size(0) : 0;
   const auto probe = [&](const Batch& batch) {
     Capture captured = record(batch);
     probe_ = Probe{key_of(batch), std::move(captured)};

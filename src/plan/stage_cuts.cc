@@ -32,7 +32,8 @@ class Prices {
   double memory(int chunk, int64_t parameters, int64_t state, int64_t saved) const {
     return static_cast<double>(parameters) * (2 + request_.optimizer_state) +
            static_cast<double>(state) +
-           static_cast<double>(saved) * request_.in_flight[static_cast<size_t>(chunk)];
+           static_cast<double>(saved) * request_.rows *
+               request_.in_flight[static_cast<size_t>(chunk)];
   }
 
  private:
@@ -135,7 +136,10 @@ class Chooser {
       const std::optional<Begins> begins = within(device / parts);
       if (begins && fits(*begins)) return *begins;
     }
-    refuse();
+    // With several chunks a stage the even shares above need not find every cut that fits.
+    const Begins begins = leanest();
+    if (!fits(begins)) refuse(begins);
+    return begins;
   }
 
   std::vector<ChosenChunk> describe(const Begins& begins) const {
@@ -171,6 +175,9 @@ class Chooser {
     result.device_bytes = static_cast<int64_t>(
         prices_.memory(chunk, result.parameter_bytes, state, result.saved_bytes));
     result.pace = prices_.pace(begin, end, result.received_bytes);
+    for (int64_t* bytes : {&result.received_bytes, &result.saved_bytes}) {
+      *bytes = static_cast<int64_t>(static_cast<double>(*bytes) * request_.rows);
+    }
     return result;
   }
 
@@ -211,21 +218,34 @@ class Chooser {
     return *std::max_element(bytes.begin(), bytes.end()) <= request_.device_bytes;
   }
 
-  [[noreturn]] void refuse() const {
-    const std::optional<Begins> leanest = find_best(
+  Begins leanest() const {
+    return *find_best(
         model_, chunks_,
         [&](double most, int chunk, int begin, int, const Parts& parts) {
           return std::max(most, memory(chunk, begin, parts));
         },
         [](int, int, double) { return false; });
+  }
+
+  // Sizes that look alike are told to the byte.
+  [[noreturn]] void refuse(const Begins& begins) const {
+    const std::vector<int64_t> bytes = device_bytes(begins);
+    const int64_t device = request_.device_bytes;
+    const bool alike = std::any_of(bytes.begin(), bytes.end(), [&](int64_t each) {
+      return each > device && human_bytes(each) == human_bytes(device);
+    });
+    const auto text = [&](int64_t each) { return alike ? concat(each, " B") : human_bytes(each); };
     std::vector<std::string> needed;
-    for (int64_t bytes : device_bytes(*leanest)) needed.push_back(human_bytes(bytes));
-    throw Error(concat("no cut of the step into ", request_.stages,
-                       " stages fits into its devices: the leanest one takes ", join(needed, ", "),
-                       ", and a device has ", human_bytes(request_.device_bytes)),
-                request_.asked_by,
-                "more stages (pipeline.num_stages), more and so smaller micro batches "
-                "(pipeline.num_micro_batch), or an optimizer with less state");
+    for (int64_t each : bytes) needed.push_back(text(each));
+    throw Error(
+        concat("no cut of the step into ", request_.stages,
+               " stages fits into its devices: the leanest one takes ", join(needed, ", "),
+               " for parameters, gradients, optimizer state and what ",
+               join(request_.in_flight, ", "),
+               " micro batches in flight save for backward, and a device has ", text(device)),
+        request_.asked_by,
+        "more stages (pipeline.num_stages), more and so smaller micro batches "
+        "(pipeline.num_micro_batch), or an optimizer with less state");
   }
 
   const StageModel& model_;

@@ -38,6 +38,8 @@ struct StageCutsRequest {
   double bytes_per_second = 4e9;  // from one stage to another: a copy to another core's memory
   int64_t device_bytes = 0;       // memory that a device has; 0: no limit
   double optimizer_state = 2;     // bytes a byte of parameters: Adam keeps two of its size
+  // Rows of a micro batch that will run, for each one of the recorded micro batch.
+  double rows = 1;
   double tolerance = 0.02;
   std::string asked_by = "auto.auto_parallel";
 };

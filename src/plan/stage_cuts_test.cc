@@ -196,6 +196,22 @@ TEST(StageCuts, CountMemoryOfParametersGradientsOptimizerAndWhatIsInFlight) {
   EXPECT_EQ(memory_of(with_weights(), request), "540 280 960");
 }
 
+TEST(StageCuts, CountTheRowsThatWillRunAndNotThoseThatWereRecorded) {
+  StageCutsRequest request = stages(3);
+  request.rows = 0.5;
+  EXPECT_EQ(memory_of(with_weights(), request), concat(20 + 3 * 50, " ", 40 + 2 * 100, " 280"));
+}
+
+TEST(StageCuts, TellSizesThatLookAlikeToTheByte) {
+  TestStep step;
+  step.forward({step.input(1), step.parameter("weight", 1 << 20)}, 1, 1);
+  StageCutsRequest request = stages(1);
+  request.device_bytes = (2 << 20) - 1;
+  const std::string error = error_of(step, request);
+  EXPECT_NE(error.find("takes 2097152 B for"), std::string::npos) << error;
+  EXPECT_NE(error.find("a device has 2097151 B\n"), std::string::npos) << error;
+}
+
 TEST(StageCuts, CountATiedWeightInBothOfItsStages) {
   TestStep step;
   const ValueId input = step.input(1);
@@ -227,7 +243,8 @@ TEST(StageCuts, KeepToTheMemoryOfADevice) {
   EXPECT_EQ(
       error_of(step, request),
       "epl: no cut of the step into 2 stages fits into its devices: the leanest one takes 400 "
-      "B, 260 B, and a device has 399 B\n"
+      "B, 260 B for parameters, gradients, optimizer state and what 2, 1 micro batches in flight "
+      "save for backward, and a device has 399 B\n"
       "  asked by: auto.auto_parallel\n"
       "  try:      more stages (pipeline.num_stages), more and so smaller micro batches "
       "(pipeline.num_micro_batch), or an optimizer with less state");
