@@ -104,6 +104,7 @@ void check_rows_are_read(Job& job, const Placement& placement, const Batch& batc
       {static_cast<int64_t>(fingerprint(batch)), static_cast<int64_t>(is_no_data(batch))},
       at::kLong);
   const at::Tensor all = at::empty({2 * cluster.worker_num}, at::kLong);
+  job.watch().doing(step, "agree");
   job.workers()->all_gather(mine, all, std::vector<int64_t>(count, 2));
   const auto* said = all.data_ptr<int64_t>();
   for (int worker = 0; worker < cluster.worker_num; ++worker) {

@@ -143,6 +143,7 @@ class Program {
 int main(int argc, char** argv) {
   std::cout << "starts" << std::endl;
   const Options options = parse(argc, argv);
+  torch::manual_seed(1);  // the same rows on all stages, of which one reads
   if (options.at("--catch") == "no") {
     epl::init();
     Program(options).run();
