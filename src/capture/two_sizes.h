@@ -1,7 +1,8 @@
 // One step recorded at two sizes of its micro batch: the same operators with other numbers.
 //
-// The comparison tells which dimension of each value is the batch, with no rule per operator, and
-// whether rows stand for themselves, so that the micro batch may be cut over devices.
+// The comparison tells which dimension of each value is the batch, with no rule per operator.
+// Whether rows stand for themselves, so that the micro batch may be cut over devices, is another
+// question: sharding/rows.h.
 #pragma once
 
 #include <string>
@@ -21,15 +22,16 @@ enum class SliceMerge : uint8_t {
 
 struct TwoSizes {
   std::vector<int> batch_dims;  // by ValueId; -1: the value has no batch dimension
+  // By driver/cut_rows.h:
   SliceMerge loss = SliceMerge::kMean;
   std::vector<SliceMerge> metrics;     // as Graph::metrics
   std::vector<int> metric_batch_dims;  // as Graph::metrics; of those that are joined
 };
 
-// `large` is the same step on the rows of `small`, given `times` times. Throws epl::Error, asked by
-// `asked_by`, where the step does other operators then, where rows of the batch look at each other
-// (a value has two batch dimensions), and where the loss is neither a mean nor a sum over the rows.
-TwoSizes compare_sizes(const Capture& small, const Capture& large, int times,
+// `large` is the same step on `times` times as many rows. Throws epl::Error, asked by `asked_by`,
+// where the step does other operators then, and where rows of the batch look at each other (a value
+// has two batch dimensions).
+TwoSizes compare_sizes(const Graph& small, const Graph& large, int times,
                        const std::string& asked_by);
 
 // The rows of the batch (dim 0 of every tensor that has one) so many times, one copy behind the

@@ -20,8 +20,8 @@ class TwoSizesTest : public testing::Test {
   TwoSizes compared(const StepFunction& step) {
     const Batch rows{torch::randn({4, 3})};
     const Batch more = repeat_rows(rows, 3);
-    return compare_sizes(capture_step({step, rows, parameters, {}}),
-                         capture_step({step, more, parameters, {}}), 3, "epl::replicate(3)");
+    return compare_sizes(capture_step({step, rows, parameters, {}}).graph,
+                         capture_step({step, more, parameters, {}}).graph, 3, "epl::replicate(3)");
   }
 
   torch::nn::Linear net;
@@ -32,8 +32,8 @@ TEST_F(TwoSizesTest, FindsTheBatchDimensionOfEveryValue) {
   const Batch rows{torch::randn({4, 3})};
   const StepFunction step = [&](const Batch& batch) { return net(batch[0]).t().pow(2).mean(); };
   const Capture small = capture_step({step, rows, parameters, {}});
-  const TwoSizes sizes =
-      compare_sizes(small, capture_step({step, repeat_rows(rows, 2), parameters, {}}), 2, "");
+  const TwoSizes sizes = compare_sizes(
+      small.graph, capture_step({step, repeat_rows(rows, 2), parameters, {}}).graph, 2, "");
   for (const auto& leaf : small.graph.leaves) {
     const int expected = leaf.kind == Leaf::Kind::kInput ? 0 : -1;
     EXPECT_EQ(sizes.batch_dims[static_cast<size_t>(leaf.value)], expected);
@@ -46,27 +46,6 @@ TEST_F(TwoSizesTest, FindsTheBatchDimensionOfEveryValue) {
   EXPECT_TRUE(transposed);
 }
 
-TEST_F(TwoSizesTest, TellsMeansFromSums) {
-  EXPECT_EQ(compared([&](const Batch& b) { return net(b[0]).mean(); }).loss, SliceMerge::kMean);
-  EXPECT_EQ(compared([&](const Batch& b) { return net(b[0]).sum(); }).loss, SliceMerge::kSum);
-  EXPECT_EQ(compared([&](const Batch& b) { return net(b[0]).sum() / b[0].size(0); }).loss,
-            SliceMerge::kMean);
-}
-
-TEST_F(TwoSizesTest, TellsHowMetricsAreMerged) {
-  const TwoSizes sizes = compared([&](const Batch& b) {
-    const auto y = net(b[0]);
-    return StepOutput(y.mean(), {{"a", y.detach().mean()},
-                                 {"b", y.detach().sum()},
-                                 {"c", y.detach()},
-                                 {"d", (y.detach() > 1e9).sum()},
-                                 {"e", (y.detach() > 1e9).to(torch::kFloat).mean()}});
-  });
-  EXPECT_EQ(sizes.metrics,
-            (std::vector<SliceMerge>{SliceMerge::kMean, SliceMerge::kSum, SliceMerge::kConcat,
-                                     SliceMerge::kSum, SliceMerge::kMean}));
-}
-
 TEST_F(TwoSizesTest, RefusesRowsThatLookAtEachOther) {
   EXPECT_THAT(
       error_of([&] {
@@ -76,12 +55,6 @@ TEST_F(TwoSizesTest, RefusesRowsThatLookAtEachOther) {
         });
       }),
       HasSubstr("rows of the micro batch look at each other: the result of aten::mm is [4, 4]"));
-}
-
-TEST_F(TwoSizesTest, RefusesALossThatIsNeither) {
-  EXPECT_THAT(
-      error_of([&] { compared([&](const Batch& b) { return net(b[0]).exp().sum().log(); }); }),
-      HasSubstr("the loss is neither a mean nor a sum over the rows of the micro batch"));
 }
 
 TEST_F(TwoSizesTest, RefusesAStepThatDoesOtherOperators) {

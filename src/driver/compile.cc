@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cost/node_cost.h"
+#include "driver/cut_rows.h"
 #include "driver/split_step.h"
 #include "passes/assign_chunks.h"
 #include "passes/batched_products.h"
@@ -123,8 +124,12 @@ CompiledStep compile(Graph graph, const Config& config, const CompileOptions& op
   CompiledStep compiled;
   compiled.graph = std::move(graph);
   compiled.other = std::move(other);
-  run_passes(compiled.graph, standard_passes(config, options));
-  for (auto& [devices, each] : compiled.other) run_passes(each, standard_passes(config, options));
+  const auto run = [&](Graph& each) {
+    run_passes(each, standard_passes(config, options));
+    check_targets(each, nodes_on_slices(each, options.placement));
+  };
+  run(compiled.graph);
+  for (auto& entry : compiled.other) run(entry.second);
   if (options.placement.splits()) cut_stages(compiled, config, options);
   compiled.plan = options.placement.is_pipeline()
                       ? plan_pipeline(compiled, config, options)

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "capture/two_sizes.h"
 #include "ir/pass.h"
 #include "layout/layout.h"
 #include "plan/lower.h"
@@ -30,6 +31,7 @@ struct CompiledStep {
   // Where operators are cut over devices: what each program runs; empty for the others.
   std::vector<Graph> parts;
   // Of parts: each has the loss, or a metric, of its rows; else all have that of all rows.
+  TwoSizes sizes;  // how what slices have is merged
   bool loss_of_slices = false;
   std::vector<bool> metrics_of_slices;
   std::vector<std::string> remarks;  // how stages of a pipeline are cut

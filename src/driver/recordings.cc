@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <iostream>
 #include <numeric>
+#include <set>
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
 #include "config/checks.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
+#include "driver/cut_rows.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -170,19 +172,21 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   result.own = probed ? std::move(probe_->capture) : record(batch);
   probe_.reset();
   const Placement placement = *placement_;
+  const std::set<int> counts(placement.stage_devices.begin(), placement.stage_devices.end());
   int all = 1;
-  for (int devices : placement.stage_devices) all = std::lcm(all, devices);
+  for (int devices : counts) all = std::lcm(all, devices);
   if (all == 1) return result;
   const int first = placement.stage_devices[0];
-  const int most =
-      *std::max_element(placement.stage_devices.begin(), placement.stage_devices.end());
   const Batch unit = first_rows(batch, first, all, placement);
-  Capture small = record(repeat_rows(unit, all / most));
-  Capture large = record(repeat_rows(unit, all));
-  result.sizes = compare_sizes(small, large, most, placement.asked_by);
-  for (int devices : placement.stage_devices) {
-    if (devices == first || result.others.count(devices) != 0) continue;
-    result.others.emplace(devices, record(repeat_rows(unit, all / devices)));
+  const Capture whole = record(repeat_rows(unit, all));
+  for (int devices : counts) {
+    Capture each = devices == 1 ? whole : record(repeat_rows(unit, all / devices));
+    if (devices > 1) {
+      result.sizes.batch_dims =
+          compare_sizes(each.graph, whole.graph, devices, placement.asked_by).batch_dims;
+      prove_rows(each.graph, whole.graph, devices, placement, result.sizes);
+    }
+    if (devices != first) result.others.emplace(devices, std::move(each));
   }
   return result;
 }
@@ -201,11 +205,8 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   Capture whole = probed ? std::move(probe_->capture) : record(repeat_rows(batch, parts / here));
   probe_.reset();
   if (has_slices(whole.graph)) {
-    const Batch unit = slice_of(batch, here, placement);
-    Capture slice = record(unit);
-    // Of the same rows, so that the two can be compared; what runs was recorded with all of them.
-    result.sizes =
-        compare_sizes(slice, record(repeat_rows(unit, parts)), parts, placement.asked_by);
+    Capture slice = record(slice_of(batch, here, placement));
+    result.sizes = compare_sizes(slice.graph, whole.graph, parts, placement.asked_by);
     result.recording.slice = std::move(slice.graph);
   }
   result.comparable = here == parts && !result.recording.slice;
@@ -242,6 +243,9 @@ std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
   Parts recorded = record_parts(batch);
   CompiledStep compiled =
       compile_split(std::move(recorded.recording), subject_.config, compile_options());
+  recorded.sizes.loss = compiled.sizes.loss;
+  recorded.sizes.metrics = compiled.sizes.metrics;
+  recorded.sizes.metric_batch_dims = compiled.sizes.metric_batch_dims;
   mark_whole(compiled, recorded.sizes);
   auto ready = ready_step(std::move(compiled), recorded.capture, std::move(recorded.sizes));
   ready->replayed = !recorded.comparable;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
+#include "driver/cut_rows.h"
 #include "passes/assign_chunks.h"
 #include "passes/batched_products.h"
 #include "passes/dead_code.h"
@@ -181,7 +182,12 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   if (recording.slice) {
     run_passes(*recording.slice, passes_before_cutting(*recording.slice));
     request.slice = &*recording.slice;
+    for (Graph* each : {&compiled.graph, &*recording.slice}) {
+      check_targets(*each, sliced_nodes(*each));
+    }
     request.sliced = sliced_nodes(compiled.graph);
+    prove_rows({compiled.graph, request.slice, request.parts, request.sliced}, request.asked_by,
+               compiled.sizes);
     request.batch_dims = batch_dims(compiled.graph, *recording.slice);
     request.rows_in_order = rows_in_order(*recording.slice, request.batch_dims);
     request.made_cut = parameters_made_cut(compiled.graph);

@@ -1,0 +1,122 @@
+#include "driver/cut_rows.h"
+
+#include <ATen/core/Reduction.h>
+
+#include "base/check.h"
+#include "ops/rule_parts.h"
+#include "passes/assign_chunks.h"
+#include "passes/purify.h"
+
+namespace epl {
+namespace {
+
+constexpr const char* kHint = "epl::replicate(1), which gives every device whole micro batches";
+
+SliceMerge merge_of(OverRows kind) {
+  if (kind == OverRows::kRows) return SliceMerge::kConcat;
+  return kind == OverRows::kSum ? SliceMerge::kSum : SliceMerge::kMean;
+}
+
+void prove_metric(const Metric& metric, const RowResult& result, const std::string& asked_by) {
+  EPL_CHECK(result.kind != OverRows::kNeither,
+            concat("the metric `", metric.name,
+                   "` cannot be put together from slices of the micro batch: ", result.why),
+            asked_by,
+            concat("epl::add_to_collection of something else: a mean or a sum over the rows, or "
+                   "a value for each of them; or ",
+                   kHint));
+}
+
+// Else every device has that of all rows.
+bool made_on_slices(const RowQuestion& question, ValueId value) {
+  for (size_t i = 0; i < question.sliced.size(); ++i) {
+    if (question.sliced[i]) continue;
+    bool makes = false;
+    for_each_output(question.whole.nodes[i], [&](ValueId id) { makes |= id == value; });
+    if (makes) return false;
+  }
+  return true;
+}
+
+// Stages that do not have so many devices see all rows, as far as this proof goes: what comes from
+// them are whole rows, cut anew.
+std::vector<bool> nodes_of_stages(const Graph& graph, const Placement& placement, int devices) {
+  std::vector<bool> nodes;
+  for (const auto& node : graph.nodes) {
+    const int group = placement.is_pipeline() ? node.chunk % placement.groups() : 0;
+    const auto stage = static_cast<size_t>(placement.stages_of(group)[0]);
+    const int own = placement.stage_devices[stage];
+    nodes.push_back(devices == 0 ? own > 1 : own == devices);
+  }
+  return nodes;
+}
+
+bool counts_targets(const Node& node) {
+  const std::string name = op_name(node);
+  const bool nll = name == "aten::nll_loss_forward" || name == "aten::nll_loss2d_forward";
+  return nll && !has_tensor(node, 2) && int_at(node, 3) == at::Reduction::Mean;
+}
+
+}  // namespace
+
+void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSizes& sizes) {
+  const Graph& graph = question.whole;
+  const RowsOfStep rows = follow_rows(question);
+  const RowResult loss = result_over_rows(rows, graph, graph.loss);
+  EPL_CHECK(loss.kind == OverRows::kMean || loss.kind == OverRows::kSum,
+            concat("the loss is neither a mean nor a sum over the rows of the micro batch, which "
+                   "are cut over ",
+                   question.slices, " devices: ",
+                   loss.kind == OverRows::kRows ? "it has an element for each row" : loss.why),
+            asked_by, kHint);
+  EPL_CHECK(rows.wrong_effect.empty(),
+            concat("the rows of the micro batch cannot be cut over ", question.slices,
+                   " devices: ", rows.wrong_effect),
+            asked_by, kHint);
+  if (loss.kind == OverRows::kSum) sizes.loss = SliceMerge::kSum;
+  sizes.metrics.resize(graph.metrics.size(), SliceMerge::kMean);
+  sizes.metric_batch_dims.resize(graph.metrics.size(), -1);
+  for (size_t i = 0; i < graph.metrics.size(); ++i) {
+    const ValueId value = graph.metrics[i].value;
+    const RowResult result = result_over_rows(rows, graph, value);
+    prove_metric(graph.metrics[i], result, asked_by);
+    if (result.kind == OverRows::kMean || !made_on_slices(question, value)) continue;
+    sizes.metrics[i] = merge_of(result.kind);
+    sizes.metric_batch_dims[i] = result.dim;
+  }
+}
+
+void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement,
+                TwoSizes& sizes) {
+  PassList passes;
+  passes.push_back(std::make_unique<Purify>());
+  if (placement.is_pipeline()) passes.push_back(std::make_unique<AssignChunks>());
+  run_passes(slice, passes);
+  run_passes(whole, passes);
+  prove_rows({whole, &slice, devices, nodes_of_stages(whole, placement, devices)},
+             placement.asked_by, sizes);
+}
+
+std::vector<bool> nodes_on_slices(const Graph& graph, const Placement& placement) {
+  return nodes_of_stages(graph, placement, 0);
+}
+
+void check_targets(Graph& graph, const std::vector<bool>& sliced) {
+  std::vector<Node> nodes = std::move(graph.nodes);
+  graph.nodes.clear();
+  Emitter emitter(graph);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node& node = nodes[i];
+    if (sliced[i] && counts_targets(node)) {
+      emitter.stand_for(node);
+      const ValueId target = tensor_at(node, 1);
+      const ValueId checked =
+          emitter.call_for("epl_rows::all_count", {value_argument(target), node.arguments[4]},
+                           sizes_of(graph, target));
+      node.arguments[1] = value_argument(checked);
+    }
+    graph.nodes.push_back(std::move(node));
+  }
+}
+
+}  // namespace epl

@@ -1,0 +1,36 @@
+// A micro batch whose rows are cut over devices: the proof, from the graph of the step, that what
+// the slices give is what all rows would give, and how it is put together.
+//
+// Code under replicate(k), k > 1, runs on slices of the rows. sharding/rows.h follows them through
+// the step; what it cannot follow is refused here, with the operator's name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "capture/two_sizes.h"
+#include "program/placement.h"
+#include "sharding/rows.h"
+
+namespace epl {
+
+// How loss and metrics of the slices are merged, into `sizes`. Throws epl::Error, asked by
+// `asked_by`, where the loss is neither a mean nor a sum over the rows or rows look at each other,
+// where a metric is neither of these nor has a row for each, and where the slices would write other
+// state or read back other values than the whole.
+void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSizes& sizes);
+
+// The same for a step as it was recorded, with the rows of a micro batch and with 1/devices of
+// them, for its stages with so many devices. Other stages see rows of their own.
+void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement, TwoSizes& sizes);
+
+// By node: whether the stage that it belongs to cuts its micro batches over devices. The graph has
+// chunks where there are several stages.
+std::vector<bool> nodes_on_slices(const Graph& graph, const Placement& placement);
+
+// Losses that divide by the number of targets that count (not ignore_index) are right on slices
+// only where all do: each such node of `sliced` ones first looks, when the step runs, whether they
+// do.
+void check_targets(Graph& graph, const std::vector<bool>& sliced);
+
+}  // namespace epl

@@ -1,0 +1,358 @@
+// Rows through operators by their rules: a letter that holds rows goes on where the operator may be
+// cut along it, and what is linear goes on with sums.
+#include <ATen/core/Reduction.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "ops/facts.h"
+#include "ops/rule_parts.h"
+#include "sharding/row_node.h"
+
+namespace epl {
+
+int grown_dim(const RowNode& at, ValueId id) {
+  const Sizes& large = sizes_of(at.whole, id);
+  int found = kNone;
+  for (size_t dim = 0; dim < large.size(); ++dim) {
+    if (at.slice == nullptr) {
+      if (found == kNone && large[dim] == at.slices) found = static_cast<int>(dim);
+      continue;
+    }
+    const Sizes& small = sizes_of(*at.slice, id);
+    if (small.size() != large.size()) return kSeveral;
+    if (small[dim] == large[dim]) continue;
+    if (found != kNone || small[dim] * at.slices != large[dim]) return kSeveral;
+    found = static_cast<int>(dim);
+  }
+  return found;
+}
+
+std::optional<int> power_between(double whole, double slice, int slices) {
+  for (int power : {0, 1, -1, 2, -2}) {
+    const double expected = slice * std::pow(slices, power);
+    if (std::abs(whole - expected) <= 1e-6 * std::abs(expected)) return power;
+  }
+  return std::nullopt;
+}
+
+bool same_constant(const RowNode& at, size_t argument) {
+  if (at.slice == nullptr) return true;
+  const Argument& whole = at.node.arguments[argument];
+  if (whole.kind != Argument::Kind::kConstant || whole.constant.isGenerator()) return true;
+  return whole.constant == at.slice_node->arguments[argument].constant;
+}
+
+std::vector<size_t> other_numbers(const RowNode& at) {
+  // Shapes tell where sizes differ.
+  static const std::set<std::string> sizes = {"size", "shape", "sizes", "input_sizes", "repeats"};
+  const bool group_norm = op_name(at.node) == "aten::native_group_norm";  // is told its sizes
+  const bool strided = op_name(at.node).find("empty_strided") != std::string::npos;
+  std::vector<size_t> arguments;
+  for (size_t i = 0; i < at.node.arguments.size(); ++i) {
+    const std::string& name = at.node.op.schema().arguments()[i].name();
+    const bool size = sizes.count(name) != 0 || (strided && name == "stride") ||
+                      (group_norm && at.node.arguments[i].constant.isInt());
+    if (!size && !same_constant(at, i)) arguments.push_back(i);
+  }
+  return arguments;
+}
+
+std::string says_other_numbers(const RowNode& at, size_t argument) {
+  return "has another `" + at.node.op.schema().arguments()[argument].name() +
+         "` for another number of rows";
+}
+
+std::vector<RowKind> for_all_outputs(const RowNode& at, RowKind kind) {
+  return std::vector<RowKind>(outputs_of(at.node).size(), kind);
+}
+
+namespace {
+
+using Kinds = std::vector<RowKind>;
+
+bool any(const Kinds& kinds, bool (RowKind::*is)() const) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](const RowKind& kind) { return (kind.*is)(); });
+}
+
+std::string name_of_sum(int power) {
+  if (power == 0) return "a sum over the rows";
+  return power == -1 ? "a mean over the rows" : "a sum over the rows that grows with their number";
+}
+
+class ByRule {
+ public:
+  explicit ByRule(const RowNode& at)
+      : at_(at), name_(op_name(at.node)), rule_(find_rule(at.node.op)), ids_(inputs_of(at.node)) {}
+
+  RowOutcome outcome() {
+    for (const RowKind& kind : at_.inputs) {
+      if (kind.kind == RowKind::Kind::kNumbers) {
+        return std::string("reads the numbers of the rows, which start anew on each device");
+      }
+    }
+    const std::optional<int> scaled = scale();
+    if (!scaled) return says_other_numbers(at_, other_numbers(at_)[0]);
+    scale_ = *scaled;
+    if (any(at_.inputs, &RowKind::is_sum)) return of_sums();
+    if (any(at_.inputs, &RowKind::is_rows)) return of_rows();
+    return of_same();
+  }
+
+ private:
+  // The power by which a constant that is another number with fewer rows changes the result.
+  std::optional<int> scale() const {
+    const auto others = other_numbers(at_);
+    const bool multiplies = name_ == "aten::mul.Scalar";
+    const bool divides = name_ == "aten::div.Scalar";
+    if (at_.slice == nullptr && (multiplies || divides) && any(at_.inputs, &RowKind::is_sum)) {
+      const int guessed = guess(at_.node.arguments[1].constant.toScalar().toDouble());
+      return divides ? -guessed : guessed;
+    }
+    if (others.empty()) return 0;
+    if (others.size() != 1 || !(multiplies || divides)) return std::nullopt;
+    const auto number = [&](const Node& node) {
+      return node.arguments[others[0]].constant.toScalar().toDouble();
+    };
+    const auto power = power_between(number(at_.node), number(*at_.slice_node), at_.slices);
+    return power && divides ? std::optional(-*power) : power;
+  }
+
+  // With one recording: what the number of rows divides is taken for a number of rows.
+  int guess(double number) const {
+    const auto is_count = [&](double count) {
+      return count >= at_.slices && std::abs(std::remainder(count, at_.slices)) < 1e-6 * count;
+    };
+    if (at_.slices < 2 || number == 0) return 0;
+    if (is_count(std::abs(number))) return 1;
+    return is_count(1 / std::abs(number)) ? -1 : 0;
+  }
+
+  int power_of_number(size_t input) const {
+    const RowKind& kind = at_.inputs[input];
+    if (at_.slice != nullptr || !kind.is_same()) return kind.power;
+    for (const auto& leaf : at_.whole.leaves) {
+      const bool number = leaf.value == ids_[input] && leaf.kind == Leaf::Kind::kConstant &&
+                          leaf.tensor.defined() && leaf.tensor.numel() == 1;
+      if (number) return guess(leaf.tensor.item().toDouble());
+    }
+    return 0;
+  }
+
+  // --- powers ----------------------------------------------------------------------------------
+
+  // Of the result, from those of the inputs; none where they do not go together.
+  std::optional<int> power() const {
+    int first = at_.inputs.empty() ? 0 : at_.inputs[0].power;
+    int sum = 0;
+    bool all_zero = true;
+    bool alike = true;
+    for (size_t i = 0; i < at_.inputs.size(); ++i) {
+      const int own = at_.inputs[i].power;
+      sum += own;
+      all_zero &= own == 0;
+      alike &= own == first || at_.inputs[i].zero;
+    }
+    if (all_zero) return scale_;
+    if (name_ == "aten::div.Tensor") return first - (sum - first) + scale_;
+    if (name_ == "aten::reciprocal") return -first + scale_;
+    if (rule_ == nullptr) return std::nullopt;
+    switch (rule_->linear) {
+      case Linear::kOneInput:
+        return sum + scale_;
+      case Linear::kAll:
+        return alike ? std::optional(first + scale_) : std::nullopt;
+      case Linear::kFirst:
+        return sum == first ? std::optional(first + scale_) : std::nullopt;
+      case Linear::kNo:
+        return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  static std::string powers_differ() {
+    return "puts together what grows with the number of rows and what does not";
+  }
+
+  // --- nothing has rows ------------------------------------------------------------------------
+
+  RowOutcome of_same() const {
+    const auto made = power();
+    if (!made) return powers_differ();
+    return for_all_outputs(at_, RowKind::same(*made));
+  }
+
+  // --- rows ------------------------------------------------------------------------------------
+
+  RowOutcome of_rows() {
+    const auto pattern = pattern_of(at_.whole, at_.node);
+    if (!pattern) {
+      return std::string(rule_ == nullptr
+                             ? "is an operator of which EPL does not know what it does "
+                               "with rows"
+                             : "looks at all rows");
+    }
+    const auto letter = letter_of_rows(*pattern);
+    if (std::holds_alternative<std::string>(letter)) return std::get<std::string>(letter);
+    return along(*pattern, std::get<char>(letter));
+  }
+
+  // The index that the rows are, and how they lie in it.
+  std::variant<char, std::string> letter_of_rows(const Pattern& pattern) {
+    char letter = 0;
+    int64_t size = 0;
+    outer_ = 0;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const RowKind& kind = at_.inputs[i];
+      if (!kind.is_rows()) continue;
+      const auto dim = static_cast<size_t>(kind.dim);
+      const char own = pattern.inputs[i][dim];
+      const int64_t own_size = sizes_of(at_.whole, ids_[i])[dim];
+      if (own == '1' || pattern.whole.find(own) != std::string::npos) {
+        return std::string("looks at all rows");
+      }
+      if (letter != 0 && (own != letter || own_size != size)) {
+        return std::string("puts each row together with other rows");
+      }
+      if (outer_ != 0 && kind.outer != 0 && kind.outer != outer_) {
+        return std::string("puts rows together that lie in different orders");
+      }
+      letter = own;
+      size = own_size;
+      outer_ = std::max(outer_, kind.outer);
+    }
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const bool has = pattern.inputs[i].find(letter) != std::string::npos;
+      if (at_.inputs[i].is_same() && has) {
+        return std::string("puts rows together with a tensor that is the same for other rows");
+      }
+    }
+    return letter;
+  }
+
+  RowOutcome along(const Pattern& pattern, char letter) const {
+    const bool expands = pattern.expanded.find(letter) != std::string::npos;
+    const bool means = divides_by_count();
+    if (expands && !means) return std::string("looks at all rows");
+    const auto made = power();
+    if (!made) return powers_differ();
+    Kinds kinds;
+    const auto outputs = outputs_of(at_.node);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const size_t dim = pattern.outputs[i].find(letter);
+      const bool same =
+          i < pattern.same.size() && pattern.same[i].find(letter) != std::string::npos;
+      if (dim != std::string::npos) {
+        kinds.push_back(RowKind::rows(static_cast<int>(dim), outer_, *made));
+      } else if (same || is_random(at_.node.op)) {
+        return std::string("looks at all rows");
+      } else {
+        kinds.push_back(RowKind::sum(expands ? *made - 1 : *made));
+      }
+    }
+    return kinds;
+  }
+
+  // mean(), and losses with reduction "mean".
+  bool divides_by_count() const {
+    if (name_ == "aten::mean" || name_ == "aten::mean.dim") return true;
+    const auto reduction = argument_named(at_.node, "reduction");
+    const bool nll = name_.find("nll_loss") != std::string::npos;
+    return reduction && !nll && int_at(at_.node, *reduction) == at::Reduction::Mean;
+  }
+
+  // --- sums ------------------------------------------------------------------------------------
+
+  int power_of_sums() const {
+    for (const RowKind& kind : at_.inputs) {
+      if (kind.is_sum()) return kind.power;
+    }
+    return 0;
+  }
+
+  RowOutcome of_sums() const {
+    const int power = power_of_sums();
+    if (any(at_.inputs, &RowKind::is_rows)) {
+      return "puts each row together with " + name_of_sum(power);
+    }
+    static const std::set<std::string> adds = {"aten::add.Scalar", "aten::sub.Scalar",
+                                               "aten::rsub.Scalar"};
+    if (adds.count(name_) != 0) {
+      if (power == -1) return for_all_outputs(at_, RowKind::sum(-1));
+      return "adds a number to " + name_of_sum(power) + ", which each device would do again";
+    }
+    const auto pattern = pattern_of(at_.whole, at_.node);
+    const std::vector<size_t>* linear = pattern ? linear_set(*pattern) : nullptr;
+    if (linear == nullptr || !keeps_numbers(*linear)) {
+      return "is not linear, but reads " + name_of_sum(power);
+    }
+    return linear_outcome(*linear, power);
+  }
+
+  // Inputs that may be sums together, with all that are.
+  const std::vector<size_t>* linear_set(const Pattern& pattern) const {
+    for (const auto& set : *pattern.partial) {
+      bool all = true;
+      for (size_t i = 0; i < ids_.size(); ++i) {
+        all &= !at_.inputs[i].is_sum() || std::count(set.begin(), set.end(), i) != 0;
+      }
+      if (all) return &set;
+    }
+    return nullptr;
+  }
+
+  // x * x is not linear in x; truth values and integers of fractions are no numbers to add up.
+  bool keeps_numbers(const std::vector<size_t>& set) const {
+    const auto integral = [&](ValueId id) {
+      return c10::isIntegralType(at_.whole.value(id).type.dtype, /*includeBool=*/true);
+    };
+    bool all_integral = true;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const bool inside = std::count(set.begin(), set.end(), i) != 0;
+      if (inside) all_integral &= integral(ids_[i]);
+      for (size_t sum : set) {
+        if (!inside && ids_[sum] == ids_[i]) return false;
+      }
+    }
+    for (ValueId id : outputs_of(at_.node)) {
+      if (at_.whole.value(id).type.dtype == c10::ScalarType::Bool) return false;
+      if (integral(id) && !all_integral) return false;
+    }
+    return true;
+  }
+
+  // What is the same on all slices is its own mean, but no sum.
+  RowOutcome linear_outcome(const std::vector<size_t>& set, int power) const {
+    int result = power + scale_;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const RowKind& kind = at_.inputs[i];
+      const bool inside = std::count(set.begin(), set.end(), i) != 0;
+      if (!inside) {
+        const int own = power_of_number(i);
+        const bool scales = name_ == "aten::div.Tensor" || rule_->linear == Linear::kOneInput;
+        if (own != 0 && !scales) return powers_differ();
+        result += name_ == "aten::div.Tensor" ? -own : own;
+      } else if (kind.is_sum() && kind.power != power) {
+        return "adds " + name_of_sum(power) + " and " + name_of_sum(kind.power);
+      } else if (kind.is_same() && !kind.zero && kind.power - 1 != power) {
+        return "adds what is not of the rows to " + name_of_sum(power) +
+               ", which each device would do again";
+      }
+    }
+    return for_all_outputs(at_, RowKind::sum(result));
+  }
+
+  const RowNode& at_;
+  const std::string name_;
+  const OpRule* const rule_;
+  const std::vector<ValueId> ids_;
+  int scale_ = 0;
+  int64_t outer_ = 1;
+};
+
+}  // namespace
+
+RowOutcome rows_by_rule(const RowNode& at) { return ByRule(at).outcome(); }
+
+}  // namespace epl

@@ -1,0 +1,100 @@
+// What it means for each value of a step that the rows of its batch are cut into slices, one a
+// device: read from the graph, by the rules of its operators (ops/rule.h), never from numbers.
+//
+//   %0: f32[8,4] = input 0                  rows in dim 0
+//   %1: f32[2,4] = parameter "weight"       the same on all slices
+//   %2 = aten::t(%1)                        the same
+//   %3 = aten::mm(%0, %2)                   rows in dim 0: the index m of mk, kn -> mn
+//   %4 = aten::sum(%3)                      a sum over rows
+//   %5 = aten::div.Scalar(%4, 8)            a mean: recorded with half of the rows it says 4
+//
+// With W what the whole batch gives and s_1 ... s_k what the slices give:
+//   same .... W = k^power * s_i        power 1: the number of rows
+//   rows .... W is the s_i one behind the other in `dim`, each times k^power
+//   sum ..... W = k^power * (s_1 + ... + s_k)      power 0: a sum over rows, -1: a mean
+//   mixed ... nothing of that: rows look at each other, or nobody knows
+// Batch norm in training mode counts as rows (it normalises over what its device sees), and so do
+// operators that draw random numbers: both are documented exceptions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace epl {
+
+struct RowKind {
+  enum class Kind : uint8_t {
+    kSame,
+    kRows,
+    kNumbers,  // 0, 1, 2, ... for the rows of the slice: of use as an index only
+    kSum,
+    kMixed,
+  };
+
+  Kind kind = Kind::kSame;
+  int power = 0;
+  int dim = 0;        // kRows
+  int64_t outer = 1;  // kRows: the dimension is [outer, slices, inner]; 0: all rows are alike
+  int reason = -1;    // kMixed: index into RowsOfStep::reasons
+  bool zero = false;  // kSame: 0, which is any sum of nothing
+
+  static RowKind same(int power = 0) { return {Kind::kSame, power}; }
+  static RowKind rows(int dim, int64_t outer = 1, int power = 0) {
+    return {Kind::kRows, power, dim, outer};
+  }
+  static RowKind sum(int power = 0) { return {Kind::kSum, power}; }
+  static RowKind numbers() { return {Kind::kNumbers}; }
+  static RowKind mixed(int reason) { return {Kind::kMixed, 0, 0, 1, reason}; }
+
+  bool is_same() const { return kind == Kind::kSame; }
+  bool is_rows() const { return kind == Kind::kRows; }
+  bool is_sum() const { return kind == Kind::kSum; }
+  bool is_mixed() const { return kind == Kind::kMixed; }
+};
+
+// One step, pure (passes/purify.h), recorded with all rows and with those of one slice.
+struct RowQuestion {
+  const Graph& whole;
+  // The same nodes with 1/slices of the rows. Null: there is only one recording. Rows are then dim
+  // 0 of the batch, and numbers that the count of rows divides are taken for counts of rows.
+  const Graph* slice = nullptr;
+  int slices = 2;
+  // By node: it runs on slices; others see all rows, whatever they do with them. Empty: all do.
+  std::vector<bool> sliced = {};
+};
+
+struct RowsOfStep {
+  std::vector<RowKind> values;       // by ValueId; what neither result nor state needs is kSame
+  std::vector<std::string> reasons;  // why something is mixed
+  // Why slices do not read back or write what the whole would: of values read into C++, and of
+  // state. Empty: they do.
+  std::string wrong_effect;
+  // Nodes whose mean divides by the rows whose target counts: right where all of them do.
+  std::vector<size_t> means_of_targets;
+};
+
+RowsOfStep follow_rows(const RowQuestion& question);
+
+enum class OverRows : uint8_t {
+  kMean,  // or the same on all slices
+  kSum,
+  kRows,     // a row for each, one behind the other in a dimension
+  kNeither,  // `why` says it
+};
+
+// What a result of the step is, in terms of its rows.
+struct RowResult {
+  OverRows kind = OverRows::kMean;
+  int dim = -1;     // kRows
+  std::string why;  // kNeither
+};
+RowResult result_over_rows(const RowsOfStep& rows, const Graph& graph, ValueId value);
+
+// Whether the loss of a step is a mean or a sum over the rows of its batch, as far as one recording
+// tells.
+RowResult loss_over_rows(const Graph& pure);
+
+}  // namespace epl
