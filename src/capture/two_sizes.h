@@ -22,6 +22,8 @@ enum class SliceMerge : uint8_t {
 
 struct TwoSizes {
   std::vector<int> batch_dims;  // by ValueId; -1: the value has no batch dimension
+  // How the losses of micro batches and replicas make up that of all rows (driver/loss_of_parts.h).
+  SliceMerge loss_of_parts = SliceMerge::kMean;
   // By driver/cut_rows.h:
   SliceMerge loss = SliceMerge::kMean;
   std::vector<SliceMerge> metrics;     // as Graph::metrics

@@ -62,7 +62,12 @@ std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t
 
 }  // namespace
 
-double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
+double parts_in_loss(const ReadyStep& step, bool sums) {
+  if (!sums || step.sizes().loss_of_parts != SliceMerge::kSum) return 1;
+  return static_cast<double>(step.plan().replicas) * step.plan().micro_batches;
+}
+
+double merged_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step, bool sums) {
   const Plan& plan = step.plan();
   // Parts that all have the loss of all rows have its mean as well.
   const int slices = step.placement().devices_of_group(step.placement().group(step.loss_stage()));
@@ -71,6 +76,7 @@ double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
   for (const auto& run : runs) {
     for (double loss : run.losses) mean += loss / count;
   }
+  mean *= parts_in_loss(step, sums);
   return step.sizes().loss == SliceMerge::kSum ? mean * slices : mean;
 }
 

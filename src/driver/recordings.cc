@@ -4,6 +4,7 @@
 #include <iostream>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
@@ -11,6 +12,7 @@
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
 #include "driver/cut_rows.h"
+#include "driver/loss_of_parts.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -259,9 +261,24 @@ std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const C
   if (ways_ == nullptr) {
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
+  note_loss_of_parts(compiled, sizes);
   return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, std::move(sizes),
                                      *ways_, subject_.job.cluster(),
                                      exchange_options(subject_.config));
+}
+
+// Said once: the loss is the same in all recordings, as a rule.
+void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes) {
+  const int parts = compiled.plan.replicas * compiled.plan.micro_batches;
+  if (parts < 2) return;
+  const RowResult loss = loss_of_part(compiled, sizes);
+  if (loss.kind == OverRows::kSum) sizes.loss_of_parts = SliceMerge::kSum;
+  const bool averages =
+      subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  const std::string remark = remark_on_loss(loss, parts, averages);
+  const bool first = !std::exchange(told_of_loss_, true);
+  if (remark.empty() || !first || subject_.job.cluster().worker_index != 0) return;
+  std::clog << "epl: " << remark << "\n";
 }
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {

@@ -64,6 +64,7 @@ class Recordings {
     bool comparable = true;  // the recorded loss is that of the rows that the devices see
   };
   Parts record_parts(const Batch& batch);
+  void note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes);
   static void mark_whole(const CompiledStep& step, TwoSizes& sizes);
   CompileOptions compile_options() const;
   std::unique_ptr<ReadyStep> make_parts(const Batch& batch);
@@ -91,6 +92,7 @@ class Recordings {
   Key last_key_;
   ReadyStep* last_ = nullptr;
   int recorded_again_ = 0;
+  bool told_of_loss_ = false;
   int64_t made_ = 0;
 };
 

@@ -107,7 +107,7 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   const torch::NoGradGuard no_grad;
   job->watch().doing(steps, "merge");
   StepResult result;
-  result.loss = sum_over_workers(mean_loss(runs, ready));
+  result.loss = sum_over_workers(merged_loss(runs, ready, !takes_mean()));
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
   keep_timeline(ready, runs);
   reduce_and_update(ready, result);

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "base/check.h"
+#include "driver/merge.h"
 #include "driver/state_snapshot.h"
 #include "driver/trainer_impl.h"
 
@@ -37,6 +38,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
   };
   PlainStep plain = run_plain_step(model, function, request, before);
   if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= slices;
+  plain.loss *= parts_in_loss(ready, !takes_mean());
   plain.loss *= static_cast<double>(batches.size()) / (placement.replicas * slices);
   plain.loss = sum_over_workers(plain.loss);
   return plain;

@@ -1,0 +1,28 @@
+#include "driver/loss_of_parts.h"
+
+#include "base/text.h"
+
+namespace epl {
+
+RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes) {
+  if (sizes.loss == SliceMerge::kSum) return {OverRows::kSum, -1, ""};
+  return loss_over_rows(step.graph);
+}
+
+std::string remark_on_loss(const RowResult& loss, int parts, bool averages) {
+  if (parts < 2 || loss.kind == OverRows::kMean) return "";
+  if (loss.kind == OverRows::kSum) {
+    if (!averages) return "";
+    return concat(
+        "the loss of the step is a sum over the rows of its batch, but its ", parts,
+        " parts (micro batches x replicas) are averaged: loss and gradients are 1/", parts,
+        " of those of the plain loop on all rows. Divide the loss by the number of rows in the "
+        "step, or set communication.gradients_reduce_method = \"sum\"");
+  }
+  return concat("the loss of the step is not known to be a mean over the rows of its batch (",
+                loss.why, "): the ", averages ? "mean" : "sum", " of its ", parts,
+                " parts (micro batches x replicas) is what is trained on, which may differ from "
+                "the loss of all rows at once");
+}
+
+}  // namespace epl

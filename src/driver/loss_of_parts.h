@@ -1,0 +1,19 @@
+// A step on several micro batches or replicas averages their losses. Whether that is the loss of
+// all rows depends on the loss: of a mean over rows it is, of a sum it is a part.
+#pragma once
+
+#include <string>
+
+#include "driver/compile.h"
+#include "sharding/rows.h"
+
+namespace epl {
+
+// Of one of the parts that a step averages. `sizes` as for ReadyStep.
+RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes);
+
+// What a user should hear of it; empty where there is nothing to say. `parts`: micro batches times
+// replicas; `averages`: gradients are reduced by their mean.
+std::string remark_on_loss(const RowResult& loss, int parts, bool averages);
+
+}  // namespace epl
