@@ -13,6 +13,7 @@
 #include "driver/agreement.h"
 #include "driver/cut_rows.h"
 #include "driver/loss_of_parts.h"
+#include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -148,14 +149,24 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
     Capture captured = record(batch);
     probe_ = Probe{key_of(batch), std::move(captured)};
   };
-  try {
-    probe(sample);
-  } catch (const std::exception&) {
-    // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
-    // pipeline, or under split, a micro batch has more rows. Some checks of LibTorch throw
-    // std::runtime_error.
-    probe(whole);
+  // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
+  // pipeline, or under split, a micro batch has more rows, as many as there are fewer replicas.
+  // Some checks of LibTorch throw std::runtime_error.
+  std::vector<Batch> candidates = {sample};
+  const auto micro_batches = subject_.config.get<int64_t>("pipeline.num_micro_batch");
+  for (int replicas = subject_.replicas.size() - 1; replicas > 0; --replicas) {
+    const bool fits = subject_.replicas.size() % replicas == 0;
+    if (fits) candidates.push_back(sample_of(whole, micro_batches * replicas));
   }
+  candidates.push_back(whole);
+  for (size_t i = 0; i + 1 < candidates.size(); ++i) {
+    try {
+      probe(candidates[i]);
+      return *placement_;
+    } catch (const std::exception&) {
+    }
+  }
+  probe(whole);
   return *placement_;
 }
 
