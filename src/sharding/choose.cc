@@ -47,6 +47,20 @@ Sharding sharding_of(const ShardingRequest& request, const Units& units, const D
   return result;
 }
 
+// A tensor of the batch that nobody reads is loaded all the same, with the rows that are there.
+void place_unread_inputs(const ShardingRequest& request, const Units& units, Sharding& sharding) {
+  std::set<ValueId> read;
+  for (const auto& node : request.graph.nodes) {
+    for_each_input(node, [&](ValueId id) { read.insert(id); });
+  }
+  for_each_returned(request.graph, [&](ValueId id) { read.insert(id); });
+  for (const auto& leaf : request.graph.leaves) {
+    if (leaf.kind != Leaf::Kind::kInput || read.count(leaf.value) != 0) continue;
+    const auto at = static_cast<size_t>(leaf.value);
+    sharding.values[at] = units.values[at].made.at(0);
+  }
+}
+
 // How the parameters lie: the first thing that anybody wants to know.
 void describe_parameters(const ShardingRequest& request, Sharding& sharding) {
   std::set<ValueId> used;
@@ -140,6 +154,13 @@ std::string describe_demand(const ShardingRequest& request, const Unit& unit) {
                 request.asked_by,
                 "batches of this shape from the first step on, or all devices on one worker");
   }
+  if (request.slice == nullptr) {
+    throw Error(concat("the step cannot be cut over ", request.parts, " devices: ", what,
+                       " reads or writes something that no device has as it needs it"),
+                request.asked_by,
+                "that operator outside of the split scope, or state that the step writes made and "
+                "used in one scope");
+  }
   throw Error(concat("the parts under replicate and under split do not fit together: ", what,
                      " reads what is only known for the rows of each device"),
               request.asked_by,
@@ -170,6 +191,7 @@ Sharding choose_layouts(const ShardingRequest& request) {
   const Decision decision = search_layouts(request, units);
   if (decision.seconds >= kImpossible) throw_impossible(request, units, decision.options.size());
   Sharding sharding = sharding_of(request, units, decision);
+  place_unread_inputs(request, units, sharding);
   describe_parameters(request, sharding);
   describe_unknown(request, sharding);
   describe_nothing_cut(request, sharding);

@@ -29,6 +29,20 @@ INSTANTIATE_TEST_SUITE_P(Models, SplitWorkers,
                                          "conv", "tied", "mixture top 2"),
                          models::test_name);
 
+// Each worker hands in its part of the rows, of all tensors: one that the step did not read was
+// expected whole, and the first step ended with "sizes must match".
+TEST(SplitBatches, MayHoldATensorThatNobodyReads) {
+  SplitModel model = split_models().at("mlp");
+  const MakeBatch read = model.batch;
+  model.batch = [read](int step) {
+    Batch batch = read(step);
+    batch.push_back(torch::randn({batch[0].size(0), 3}));
+    return batch;
+  };
+  const Variant variant = Variant().steps(3).stages({2}).workers({1, 1}).without_states();
+  EXPECT_TRUE(trains_split(model, 2, variant));
+}
+
 // The states of the optimizer lie with the pieces; in the file they are all together. Stage b is on
 // workers that have a piece each, worker 0 may have none.
 TEST(SplitFiles, HoldThePiecesOfAllWorkers) {
