@@ -17,6 +17,7 @@
 #include "plan/crossings.h"
 #include "plan/lower_pipeline.h"
 #include "plan/schedules.h"
+#include "plan/shared_writes.h"
 
 namespace epl {
 namespace {
@@ -126,6 +127,9 @@ CompiledStep compile(Graph graph, const Config& config, const CompileOptions& op
   compiled.other = std::move(other);
   const auto run = [&](Graph& each) {
     run_passes(each, standard_passes(config, options));
+    if (options.placement.is_pipeline()) {
+      settle_shared_writes(each, options.placement.groups(), options.placement.asked_by);
+    }
     check_targets(each, nodes_on_slices(each, options.placement));
   };
   run(compiled.graph);
