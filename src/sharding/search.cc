@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/progress.h"
 
 namespace epl {
 namespace {
@@ -107,8 +108,10 @@ class Search {
 
   Decision run() {
     views_ = {View()};
+    Progress progress(concat("searching how to cut the step over ", request_.parts, " devices"));
     for (const auto& unit : units_.units) {
       decide(unit);
+      progress.reached(steps_.size(), units_.units.size());
       if (views_.empty()) return impossible();
     }
     return way_back();
