@@ -39,7 +39,7 @@ class SharedWrites {
 
   void note_writes(size_t index) {
     const Node& node = graph_.nodes[index];
-    for_each_output(node, [&](ValueId id) { makers_[id] = node.chunk; });
+    for_each_output(node, [&](ValueId id) { makers_[id] = index; });
     for (size_t argument : written_arguments(node)) {
       for (ValueId id : node.arguments[argument].values) {
         if (id == kNoValue) continue;
@@ -61,11 +61,20 @@ class SharedWrites {
     return false;
   }
 
-  // A tensor is handed over as it was when its value was made. Who may touch state is asked when
-  // the stages are known (lower_pipeline).
-  bool misses(const Write& write, size_t reader, ValueId id, int chunk) const {
-    const bool elsewhere = write.chunk != chunk && state_.count(storage(id)) == 0;
-    return elsewhere && write.node < reader && id != write.made;
+  // A tensor that goes to another chunk is handed over as it was when its value was made: who reads
+  // it by a name from before the write has it as written only where all three are in one chunk. Who
+  // may touch state is asked when the stages are known (lower_pipeline).
+  bool misses(const Write& write, size_t reader, ValueId id) const {
+    if (state_.count(storage(id)) != 0 || write.node >= reader) return false;
+    const auto maker = makers_.find(id);
+    const bool before = maker == makers_.end() || maker->second < write.node;
+    const bool together = graph_.nodes[reader].chunk == write.chunk && chunk_of(id) == write.chunk;
+    return before && !together;
+  }
+
+  int chunk_of(ValueId id) const {
+    const auto maker = makers_.find(id);
+    return maker == makers_.end() ? 0 : graph_.nodes[maker->second].chunk;
   }
 
   [[noreturn]] void refuse(const Write& write, const std::string& who, int chunk) const {
@@ -95,7 +104,7 @@ class SharedWrites {
       const auto found = writes_.find(storage(id));
       if (found == writes_.end() || writes_itself(node, storage(id))) return;
       for (const Write& write : found->second) {
-        if (misses(write, index, id, node.chunk)) refuse(write, op_name(node), node.chunk);
+        if (misses(write, index, id)) refuse(write, op_name(node), node.chunk);
       }
     });
   }
@@ -103,8 +112,7 @@ class SharedWrites {
   void settle_metric(Metric& metric) const {
     const auto found = writes_.find(storage(metric.value));
     if (found == writes_.end()) return;
-    const auto maker = makers_.find(metric.value);
-    const int chunk = maker == makers_.end() ? 0 : maker->second;
+    const int chunk = chunk_of(metric.value);
     const Write& last = found->second.back();
     if (last.chunk == chunk) return;
     const bool shows =
@@ -119,7 +127,7 @@ class SharedWrites {
   std::map<ValueId, std::string> names_;          // of leaves, by storage
   std::set<ValueId> state_;                       // storages of what outlives the step
   std::map<ValueId, std::vector<Write>> writes_;  // by storage, in order
-  std::map<ValueId, int> makers_;                 // chunk, by value
+  std::map<ValueId, size_t> makers_;              // node, by value
 };
 
 }  // namespace

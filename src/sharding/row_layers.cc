@@ -58,6 +58,20 @@ const std::map<std::string, int> kKeepsRows = {
     {"aten::_linalg_solve_ex", 2},
     {"aten::linalg_cross", 1},
     {"aten::isin", 0},
+    {"aten::complex", 0},
+    {"aten::polar", 0},
+    {"aten::view_as_real", 0},
+    {"aten::view_as_complex", 1},
+    {"aten::_conj", 0},
+    {"aten::_conj_physical", 0},
+    {"aten::angle", 0},
+    {"aten::special_entr", 0},
+    {"aten::multinomial", 1},
+    {"aten::poisson", 0},
+    {"aten::binomial", 0},
+    {"aten::_standard_gamma", 0},
+    {"aten::_sample_dirichlet", 1},
+    {"aten::max_unpool2d", kFirst},
     {"aten::bucketize", 0},
     {"epl_rows::all_count", 0},
 };
@@ -117,6 +131,12 @@ std::optional<RowOutcome> batch_norm(const RowNode& at) {
   return Kinds{rows, RowKind::sum(-1), RowKind::sum(-1)};
 }
 
+// embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse)
+std::optional<RowOutcome> embedding(const RowNode& at) {
+  if (!at.node.arguments[3].constant.toBool() || !at.inputs[1].is_rows()) return std::nullopt;
+  return std::string("scales gradients by how often a number comes in the whole batch");
+}
+
 std::optional<RowOutcome> count_nonzero(const RowNode& at) {
   const RowKind& rows = at.inputs[0];
   if (!rows.is_rows() || rows.power != 0) return std::nullopt;
@@ -135,6 +155,7 @@ std::optional<RowOutcome> rows_of_layer(const RowNode& at) {
   const std::string name = op_name(at.node);
   if (name == "aten::nll_loss_forward" || name == "aten::nll_loss2d_forward") return nll(at);
   if (name == "aten::native_batch_norm") return batch_norm(at);
+  if (name == "aten::embedding") return embedding(at);
   const std::string& base = at.node.op.operator_name().name;
   if (base == "aten::count_nonzero") return count_nonzero(at);
   const auto keeps = kKeepsRows.find(base);

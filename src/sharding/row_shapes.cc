@@ -251,6 +251,25 @@ std::optional<RowOutcome> index_put(const RowNode& at) {
   return Kinds{RowKind::rows(at.inputs[0].dim, 1, put.power)};
 }
 
+// masked_select(self, mask) that took all: the shape of its result is guarded, so that it does so
+// in every step. Elements keep their order.
+std::optional<RowOutcome> masked_select(const RowNode& at) {
+  const RowKind& self = at.inputs[0];
+  const RowKind& mask = at.inputs[1];
+  const auto ids = inputs_of(at.node);
+  const Sizes& sizes = sizes_of(at.whole, ids[0]);
+  const int64_t taken = at.whole.value(outputs_of(at.node)[0]).type.numel();
+  const bool all =
+      sizes == sizes_of(at.whole, ids[1]) && taken == at.whole.value(ids[0]).type.numel();
+  const bool alike =
+      self.is_rows() &&
+      (mask.is_same() || (mask.is_rows() && mask.dim == self.dim && mask.outer == self.outer));
+  if (!all || !alike || mask.power != 0) return std::nullopt;
+  const int64_t before =
+      std::accumulate(sizes.begin(), sizes.begin() + self.dim, outer_of(self), std::multiplies<>());
+  return Kinds{RowKind::rows(0, before, self.power)};
+}
+
 // --- places in memory --------------------------------------------------------------------------
 
 // Where the rows of `from` come out in a tensor of other sizes and strides over its memory; kNone
@@ -318,6 +337,7 @@ std::optional<RowOutcome> rows_of_shape(const RowNode& at) {
   if (name == "aten::cat") return cat(at);
   if (name == "aten::index.Tensor") return index(at);
   if (name == "aten::index_put" || name == "aten::_index_put_impl") return index_put(at);
+  if (name == "aten::masked_select") return masked_select(at);
   if (name == "aten::as_strided" || name == "aten::as_strided_scatter") return as_strided(at);
   return std::nullopt;
 }
