@@ -368,6 +368,38 @@ program 0
 )");
 }
 
+// The gradient of "second" is read once more for that of "first". Reductions write in place beside
+// the run, so it set out while it was read: wrong in half of the steps of two workers.
+TEST(Lower, ReducesAGradientAfterItsLastReader) {
+  LowerOptions options;
+  options.replicas = 2;
+  options.most_reductions = 5;
+  const std::string text = print_plan(lower(parse_graph(R"(graph
+  %0: f32[3,2] = parameter "first"
+  %1: f32[3,2] = parameter "second"
+  %2: f32[] = seed
+  %3: f32[3,2] = aten::mul.Tensor(%0, %1) {forward}
+  %4: f32[] = aten::mean(%3, none) {forward}
+  %5: f32[3,2] = aten::mul.Tensor(%0, %2) {backward}
+  %6: f32[3,2] = aten::mul.Tensor(%5, %1) {backward}
+  %7: f32[3,2] = aten::relu(%6) {backward}
+  %8: f32[3,2] = aten::relu(%7) {backward}
+  return loss %4, metric GLOBAL_SUM "rest" %8, gradient "first" %6, gradient "second" %5
+)"),
+                                            options));
+  EXPECT_EQ("\n" + text.substr(0, text.find("leaves")), R"(
+plan: 1 program, 1 micro batches, 2 replicas, arena 320 B
+program 0
+   0  load    micro batch 0
+   1  run     step  micro batch 0  calls 0 to 3
+   2  reduce  group 0: 1 gradients  24 B
+   3  run     step  micro batch 0  calls 4 to 4
+   4  reduce  group 1: 1 gradients  24 B
+   5  run     step  micro batch 0  calls 5 to 5
+   6  update  2 parameters  48 B
+)");
+}
+
 TEST(Lower, ReducesAtTheEndWhereGradientsAreClippedFirst) {
   LowerOptions options;
   options.replicas = 1;

@@ -29,7 +29,9 @@ std::vector<int64_t> gradient_bytes(const Program& program, const std::vector<in
   return bytes;
 }
 
-// After how many calls of the segment each gradient has got its last write.
+// After how many calls of the segment each gradient has got its last write, and nobody reads it any
+// more: what is made of it for another parameter would else see it half reduced, since reductions
+// work in place while the rest of the segment runs.
 std::vector<int> ready_after(const Program& program, const Segment& segment) {
   std::map<int, std::vector<size_t>> by_buffer;
   std::map<SlotId, std::vector<size_t>> by_slot;
@@ -41,11 +43,17 @@ std::vector<int> ready_after(const Program& program, const Segment& segment) {
   }
   std::vector<int> ready(program.gradients.size(), 0);
   for (size_t at = 0; at < segment.calls.size(); ++at) {
-    for_each_result(segment.calls[at], [&](SlotId id) {
+    const auto touch = [&](SlotId id) {
       const Slot& slot = program.slots[static_cast<size_t>(id)];
-      const auto& written = slot.where == Slot::Where::kArena ? by_buffer[slot.index] : by_slot[id];
-      for (size_t i : written) ready[i] = static_cast<int>(at) + 1;
-    });
+      const auto& touched = slot.where == Slot::Where::kArena ? by_buffer[slot.index] : by_slot[id];
+      for (size_t i : touched) ready[i] = static_cast<int>(at) + 1;
+    };
+    for_each_result(segment.calls[at], touch);
+    for (const Operand& operand : segment.calls[at].operands) {
+      for (SlotId id : operand.slots) {
+        if (id != kNoSlot) touch(id);
+      }
+    }
   }
   return ready;
 }

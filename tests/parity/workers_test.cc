@@ -111,6 +111,28 @@ TEST(WorkersKeys, ThePlainProgramAgreesStepByStep) {
                      two_by_two().with("debug.verify_steps", 3)));
 }
 
+// The gradient of `whole` is read again for that of `row`. It set out as soon as it was made, and
+// the reduction writes in place: half of the steps were wrong.
+TEST(Workers, ReduceAGradientThatAnotherOneIsMadeOf) {
+  struct Sum : torch::nn::Module {
+    torch::Tensor whole = register_parameter("whole", torch::randn({5, 4}));
+    torch::Tensor row = register_parameter("row", torch::randn({4}));
+  };
+  const auto make = [] {
+    auto net = std::make_shared<Sum>();
+    return program(net, sgd(*net, 0.1), [net](const Batch& batch) {
+      const auto sum = torch::addcmul(net->whole, net->row, net->row, 0.5);
+      return (batch[0].unsqueeze(1) * torch::log_sigmoid(sum)).mean();
+    });
+  };
+  EXPECT_TRUE(parity(
+      make,
+      [](int) {
+        return Batch{torch::randn({4, 4})};
+      },
+      kRounding, Variant().steps(60).workers({1, 1})));
+}
+
 // --- a replica over several devices
 // ----------------------------------------------------------------
 
