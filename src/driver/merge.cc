@@ -13,29 +13,6 @@ bool is_local(const std::string& collection) {
          collection == collections::kLocalConcat;
 }
 
-// The tensors of all workers, in the order of workers. They may differ in shape and number.
-std::vector<at::Tensor> gather(const std::vector<at::Tensor>& mine, Communicator& workers) {
-  const std::vector<char> bytes = torch::jit::pickle_save(c10::IValue(mine));
-  const auto size = static_cast<int64_t>(bytes.size());
-  const at::Tensor counts = at::empty({workers.size()}, at::kLong);
-  workers.all_gather(at::full({1}, size, at::kLong), counts,
-                     std::vector<int64_t>(static_cast<size_t>(workers.size()), 1));
-  const std::vector<int64_t> rows(counts.data_ptr<int64_t>(),
-                                  counts.data_ptr<int64_t>() + counts.numel());
-  const at::Tensor all = at::empty({counts.sum().item<int64_t>()}, at::kByte);
-  const at::Tensor part =
-      at::from_blob(const_cast<char*>(bytes.data()), {size}, at::TensorOptions(at::kByte));
-  workers.all_gather(part, all, rows);
-  std::vector<at::Tensor> result;
-  const char* next = static_cast<const char*>(all.data_ptr());
-  for (int64_t count : rows) {
-    const auto value = torch::jit::pickle_load(std::vector<char>(next, next + count));
-    for (const at::Tensor& tensor : value.toTensorVector()) result.push_back(tensor);
-    next += count;
-  }
-  return result;
-}
-
 // `parts`: those of each device, micro batch by micro batch. Gives those of each replica.
 std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t micro_batches,
                                     size_t slices, const TwoSizes& sizes, size_t metric) {
@@ -61,6 +38,29 @@ std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t
 }
 
 }  // namespace
+
+std::vector<at::Tensor> gather_from_workers(const std::vector<at::Tensor>& mine,
+                                            Communicator& workers) {
+  const std::vector<char> bytes = torch::jit::pickle_save(c10::IValue(mine));
+  const auto size = static_cast<int64_t>(bytes.size());
+  const at::Tensor counts = at::empty({workers.size()}, at::kLong);
+  workers.all_gather(at::full({1}, size, at::kLong), counts,
+                     std::vector<int64_t>(static_cast<size_t>(workers.size()), 1));
+  const std::vector<int64_t> rows(counts.data_ptr<int64_t>(),
+                                  counts.data_ptr<int64_t>() + counts.numel());
+  const at::Tensor all = at::empty({counts.sum().item<int64_t>()}, at::kByte);
+  const at::Tensor part =
+      at::from_blob(const_cast<char*>(bytes.data()), {size}, at::TensorOptions(at::kByte));
+  workers.all_gather(part, all, rows);
+  std::vector<at::Tensor> result;
+  const char* next = static_cast<const char*>(all.data_ptr());
+  for (int64_t count : rows) {
+    const auto value = torch::jit::pickle_load(std::vector<char>(next, next + count));
+    for (const at::Tensor& tensor : value.toTensorVector()) result.push_back(tensor);
+    next += count;
+  }
+  return result;
+}
 
 double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step) {
   const Plan& plan = step.plan();
@@ -98,7 +98,7 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
     const bool stays =
         local && devices % slices == 0 && devices > 0 && !step.placement().has_roles();
     const bool gathers = workers != nullptr && !stays;
-    if (gathers) parts = gather(parts, *workers);
+    if (gathers) parts = gather_from_workers(parts, *workers);
     if (slices > 1) parts = join_slices(parts, micro_batches, slices, step.sizes(), i);
     if (local) {
       const auto own = static_cast<size_t>(step.placement().place(first).replica);

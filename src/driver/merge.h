@@ -10,6 +10,10 @@
 
 namespace epl {
 
+// The tensors of all workers, in the order of workers. They may differ in shape and number.
+std::vector<at::Tensor> gather_from_workers(const std::vector<at::Tensor>& mine,
+                                            Communicator& workers);
+
 // What the micro batches of this worker add to the mean over those of all workers.
 double mean_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step);
 

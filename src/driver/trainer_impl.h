@@ -65,6 +65,7 @@ struct Trainer::Impl {
   int reader_of(const ReadyStep& ready, int device) const;
   void apply(Update& update, const std::vector<ParameterGradient>& gradients);
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
+  std::string why_divided(const ReadyStep& ready) const;
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
   double sum_over_workers(double value);
 
