@@ -81,6 +81,7 @@ Spread spread_of(const std::string& mode, Dice& dice, int steps) {
     throw std::runtime_error("no mode " + mode);
   }
   spread.draft.row_parts = spread.parts;
+  spread.draft.metrics_of_rows = spread.parts == 1;
   return spread;
 }
 
@@ -95,6 +96,7 @@ const std::vector<std::string>& modes() {
 Case make_case(const CaseOptions& options) {
   Dice dice(options.seed * 31 + 17);
   Spread spread = spread_of(options.mode, dice, options.steps);
+  if (options.leaves && dice.chance(0.3)) spread.draft.groups.insert(Group::kLeaves);
   Case made;
   made.mode = options.mode;
   made.recipe = make_recipe(options.seed, spread.draft);

@@ -83,6 +83,7 @@ int Draft::parameter(std::vector<int64_t> shape, double scale) {
   leaf.shape = std::move(shape);
   leaf.scale = scale;
   leaf.frozen = dice.chance(0.08);
+  leaf.hooked = !leaf.frozen && may(Group::kLeaves) && dice.chance(0.2);
   return add_leaf(leaf);
 }
 
@@ -201,6 +202,7 @@ void Draft::draw_training() {
   how.two_groups = dice.chance(0.25);
   if (dice.chance(0.2)) how.clip_norm = dice.pick(std::vector<double>{0.05, 0.5});
   if (dice.chance(0.1)) how.clip_value = 0.05;
+  if (may(Group::kLeaves) && recipe_.loss.size() > 1 && dice.chance(0.4)) how.turns = 2;
   how.rows = {rows_};
   if (options_.other_rows && dice.chance(0.25))
     how.rows = {rows_, rows_ - options_.row_parts, rows_};

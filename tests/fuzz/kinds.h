@@ -19,6 +19,7 @@ enum class Group : uint8_t {
   kState,      // writes what outlives the step
   kRandom,     // draws random numbers
   kReadsBack,  // C++ looks at values
+  kLeaves,     // hooks on parameters, writes to them, a backward() of its own, shared optimizers
 };
 
 struct Kind {

@@ -90,6 +90,33 @@ Kind convolution(std::string name, int64_t dims) {
           }};
 }
 
+// One layer over rows, times and features.
+Kind recurrent(std::string name, int64_t gates) {
+  return {std::move(name), Group::kApart,
+          [gates](Draft& draft, Node& node) {
+            const Value* x = draft.find([](const Value& value) {
+              return value.floating() && value.rows && value.dim() == 3;
+            });
+            if (x == nullptr) return false;
+            const int64_t in = x->size(2), hidden = draft.dice.between(2, 3);
+            const int64_t rows = gates * hidden;
+            node.in = {x->id, weight(draft, {rows, in}, 0.5), weight(draft, {rows, hidden}, 0.5),
+                       weight(draft, {rows}, 0.2), weight(draft, {rows}, 0.2)};
+            node.n = {hidden};
+            return true;
+          },
+          [gates](const Call& call) {
+            const Tensor zero = torch::zeros({1, call.x().size(0), call.n(0)}, call.x().options());
+            const Tensors weights(call.in.begin() + 1, call.in.end());
+            if (gates == 4) {
+              return Tensors{std::get<0>(
+                  torch::lstm(call.x(), {zero, zero}, weights, true, 1, 0, true, false, true))};
+            }
+            return Tensors{
+                std::get<0>(torch::gru(call.x(), zero, weights, true, 1, 0, true, false, true))};
+          }};
+}
+
 bool propose_dim(Draft& draft, Node& node) {
   int64_t d = 0;
   const Value* x = draft.with_dim(d, 2);
@@ -121,8 +148,12 @@ bool propose_norm(Draft& draft, Node& node) {
 Kind pool(std::string name, Tensor (*compute)(const Tensor&)) {
   return {std::move(name), Group::kApart,
           [](Draft& draft, Node& node) {
-            const Value* x = draft.floats(3, 3);
-            if (x == nullptr || x->size(2) < 2) return false;
+            // Outside of autograd LibTorch pools without an operator that a recorder sees.
+            const Value* x = draft.find([&](const Value& value) {
+              return value.floating() && value.dim() == 3 && value.size(2) >= 2 &&
+                     (value.tensor.requires_grad() || draft.may(Group::kLeaves));
+            });
+            if (x == nullptr) return false;
             node.in = {x->id};
             return true;
           },
@@ -138,6 +169,8 @@ Family product_kinds() {
       matmul(),
       convolution("conv1d", 1),
       convolution("conv2d", 2),
+      recurrent("lstm", 4),
+      recurrent("gru", 3),
       {"bmm", Group::kApart, propose_batched,
        [](const Call& call) { return Tensors{torch::bmm(call.x(0), call.x(1).transpose(1, 2))}; }},
       {"baddbmm", Group::kApart, propose_batched,

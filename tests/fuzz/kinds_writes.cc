@@ -33,7 +33,8 @@ bool propose_write_of_two(Draft& draft, Node& node) {
   const Tensor like = draft.at(node.in[0]).tensor;
   const int first = node.in[0];
   const Value* y = draft.find([&](const Value& value) {
-    return value.floating() && value.id != first && value.tensor.sizes().equals(like.sizes());
+    return value.floating() && value.id != first && !value.tensor.is_same(like) &&
+           value.tensor.sizes().equals(like.sizes());
   });
   if (y == nullptr)
     y = draft.find([](const Value& value) { return value.floating() && value.dim() == 0; });
@@ -87,6 +88,23 @@ struct Doubled : torch::autograd::Function<Doubled> {
   }
   static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
     return {gradients[0] * 2 + context->get_saved_variables()[0] * 0};
+  }
+};
+
+// Computes tanh(x w) again in its backward, by a backward() of its own, as checkpointing does.
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const Tensor& weight) {
+    context->save_for_backward({x, weight});
+    const torch::NoGradGuard no_grad;
+    return torch::tanh(torch::matmul(x, weight));
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+    const Tensors saved = context->get_saved_variables();
+    const torch::AutoGradMode grad(true);
+    const Tensor x = saved[0].detach().requires_grad_(true);
+    torch::tanh(torch::matmul(x, saved[1])).backward(gradients[0]);
+    return {x.grad(), Tensor()};
   }
 };
 
@@ -183,6 +201,24 @@ Family region_kinds() {
       on_float("stop_half", Group::kApart,
                [](const Tensor& x) { return x + (x.tanh() - x).detach(); }),
       on_float("doubled", Group::kApart, [](const Tensor& x) { return Doubled::apply(x); }),
+      {"recomputed", Group::kLeaves,
+       [](Draft& draft, Node& node) {
+         const Value* x = draft.find([](const Value& value) {
+           return value.floating() && value.dim() >= 2 && value.tensor.requires_grad();
+         });
+         if (x == nullptr) return false;
+         const int64_t in = x->size(-1);
+         node.in = {x->id, draft.parameter({in, 3}, 0.5)};
+         return true;
+       },
+       [](const Call& call) { return Tensors{Recomputed::apply(call.x(0), call.x(1))}; }},
+      on_float("turned_in_place", Group::kApart,
+               [](const Tensor& x) {
+                 Tensor y = x * 1;
+                 y.unsqueeze_(-1);
+                 y.transpose_(-1, -1);
+                 return y.squeeze_(-1) * 2;
+               }),
       on_float("zeros_like", Group::kApart, [](const Tensor& x) { return torch::zeros_like(x); }),
       on_float("full_like", Group::kApart,
                [](const Tensor& x) { return torch::full_like(x, 0.5); }),
@@ -235,13 +271,13 @@ Family state_kinds() {
          return Tensors{torch::batch_norm(call.x(0), call.x(1), call.x(2), call.x(3), call.x(4),
                                           true, 0.1, 0.1, false)};
        }},
-      {"clamped_weight", Group::kState, propose_weight,
+      {"clamped_weight", Group::kLeaves, propose_weight,
        [](const Call& call) {
          const torch::NoGradGuard no_grad;
          Tensor(call.x()).clamp_(-0.6, 0.6);
          return Tensors{call.x().detach().clone()};
        }},
-      {"normed_weight", Group::kState, propose_weight,
+      {"normed_weight", Group::kLeaves, propose_weight,
        [](const Call& call) {
          Tensor(call.x()).data().div_(call.x().detach().norm() + 0.5);
          return Tensors{call.x().detach().clone()};

@@ -52,6 +52,7 @@ std::string Leaf::str() const {
     text << " * " << scale;
   }
   if (frozen) text << ", frozen";
+  if (hooked) text << ", hooked";
   return text.str();
 }
 
@@ -80,7 +81,7 @@ std::string Training::str() const {
   std::ostringstream text;
   text << optimizer << " lr " << lr << " weight decay " << weight_decay
        << (two_groups ? " in two groups" : "") << ", clip norm " << clip_norm << " value "
-       << clip_value << ", rows " << list(rows) << "\n";
+       << clip_value << ", rows " << list(rows) << ", " << turns << " trainers\n";
   for (const Event& event : events) text << event.str() << "\n";
   return text.str();
 }
@@ -112,6 +113,7 @@ Net::Net(const Recipe& recipe) {
     Tensor tensor;
     if (leaf.role == Leaf::Role::kParameter) {
       tensor = register_parameter(leaf.name(), fresh(leaf, leaf.shape, recipe.dtype), !leaf.frozen);
+      if (leaf.hooked) tensor.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
     } else if (leaf.role == Leaf::Role::kBuffer) {
       tensor = register_buffer(leaf.name(), fresh(leaf, leaf.shape, recipe.dtype));
     }
@@ -142,7 +144,7 @@ Tensor run_term(const LossTerm& term, const Tensors& values) {
   return term.kind->compute(call)[0] * term.weight;
 }
 
-StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch) {
+StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, int turn) {
   Tensors values(static_cast<size_t>(recipe.values));
   size_t next = 0;
   for (size_t i = 0; i < recipe.leaves.size(); ++i) {
@@ -163,14 +165,15 @@ StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch) 
     }
   }
   Tensor loss;
-  for (const LossTerm& term : recipe.loss) {
-    const Tensor one = run_term(term, values);
+  for (size_t i = 0; i < recipe.loss.size(); ++i) {
+    if (static_cast<int>(i) % recipe.training.turns != turn) continue;
+    const Tensor one = run_term(recipe.loss[i], values);
     loss = loss.defined() ? loss + one : one;
   }
   std::map<std::string, Tensor> metrics;
   for (const Metric& metric : recipe.metrics) {
     const Tensor value = values[static_cast<size_t>(metric.value)].detach();
-    metrics["m" + std::to_string(metric.value)] = metric.whole ? value.clone() : value.mean();
+    metrics["m" + std::to_string(metric.value)] = metric.whole ? value : value.mean();
   }
   return {loss, metrics};
 }

@@ -38,6 +38,7 @@ struct Leaf {
   int64_t range = 0;           // integers in [0, range); 0: floating point
   double scale = 1;
   bool frozen = false;  // needs no gradient
+  bool hooked = false;  // a hook halves its gradient
   std::string name() const;
   std::string str() const;
 };
@@ -86,6 +87,7 @@ struct Training {
   double clip_value = 0;
   std::vector<int64_t> rows;  // of each step
   std::vector<Event> events;
+  int turns = 1;  // trainers that share the optimizer, each with a part of the loss
   std::string str() const;
 };
 
@@ -129,7 +131,7 @@ struct Call {
 
 Tensors run_node(const Node& node, const Tensors& values);
 Tensor run_term(const LossTerm& term, const Tensors& values);
-StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch);
+StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, int turn = 0);
 
 Batch make_batch(const Recipe& recipe, int step);
 std::shared_ptr<torch::optim::Optimizer> make_optimizer(const Recipe& recipe, const Net& net);

@@ -74,6 +74,7 @@ bool still_fails(const Case& one) {
   for (size_t i = 1; i < scopes; ++i) {
     if (one.recipe.scopes[i].first <= one.recipe.scopes[i - 1].first) return false;
   }
+  if (one.recipe.loss.size() < static_cast<size_t>(one.recipe.training.turns)) return false;
   return judge_apart([&] { return one; }).verdict == Verdict::kFailed;
 }
 
@@ -109,6 +110,7 @@ Case shrink(Case failing) {
   };
   try_with([](Case& one) { one.recipe.metrics.clear(); });
   try_with([](Case& one) { one.recipe.training.events.clear(); });
+  try_with([](Case& one) { one.recipe.training.turns = 1; });
   try_with([](Case& one) { one.recipe.training.optimizer = "sgd"; });
   try_with([](Case& one) { one.recipe.training.weight_decay = 0; });
   try_with([](Case& one) { one.recipe.training.two_groups = false; });

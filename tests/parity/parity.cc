@@ -8,6 +8,7 @@
 
 #include "runtime/random_streams.h"
 #include "tests/parity/on_devices.h"
+#include "tests/parity/rounding.h"
 
 namespace epl::parity {
 namespace {
@@ -319,8 +320,8 @@ Trace train(const MakeProgram& make, const MakeBatch& make_batch, const Variant&
         snapshot.tensors.emplace_back("metric " + name, copy(value));
       }
     }
-    append_tensors(modules,
-                   variant.with_states() ? optimizers : std::vector<OptimizerPointer>(), snapshot);
+    append_tensors(modules, variant.with_states() ? optimizers : std::vector<OptimizerPointer>(),
+                   snapshot);
     trace.push_back(std::move(snapshot));
   }
   return trace;
@@ -533,8 +534,11 @@ void complete(std::vector<Trace>& workers) {
 testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
                                 const Exactness& exactness, const Variant& variant) {
   const Trace plain = train_plain(make, batch, variant);
+  Undivided whole(make, batch, variant);
   if (variant.worker_devices().size() == 1) {
-    return compare(plain, train_on_devices(make, batch, variant), exactness, variant);
+    const Trace epl = train_on_devices(make, batch, variant);
+    if (auto same = compare(plain, epl, exactness, variant); !same) return same;
+    return whole.compare(epl);
   }
   std::vector<Trace> workers = train_on_workers(make, batch, variant);
   if (!variant.stage_devices().empty()) complete(workers);
@@ -547,7 +551,7 @@ testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,
       return testing::AssertionFailure() << who << "not as worker 0: " << same.message();
     }
   }
-  return testing::AssertionSuccess();
+  return whole.compare(workers[0]);
 }
 
 testing::AssertionResult same_modules(const torch::nn::Module& plain, const torch::nn::Module& epl,

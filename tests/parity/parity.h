@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,10 @@ class Variant {
   Variant& stages(int count) { return stages(std::vector<int>(static_cast<size_t>(count), 1)); }
   // Devices that share one micro batch: replicate(count) as default strategy.
   Variant& slices(int count) { return slices_ = count, *this; }
+  // Why the undivided plain loop gives something else where the rows are cut, by the program's own
+  // nature. Batch norm, dropout, summed gradients and local clipping need not be told.
+  Variant& differs_by_rows(std::string why) { return differs_ = std::move(why), *this; }
+  const std::string& why_it_differs_by_rows() const { return differs_; }
   // Parameters are cut over workers: each has the state of its pieces, which is not compared.
   Variant& without_states() { return with_states_ = false, *this; }
   bool with_states() const { return with_states_; }
@@ -125,6 +130,7 @@ class Variant {
   std::vector<int> stages_;
   int slices_ = 1;
   bool with_states_ = true;
+  std::string differs_;
   std::vector<Setting> settings_;
 };
 
@@ -143,6 +149,17 @@ Trace train_on_devices(const MakeProgram& make, const MakeBatch& batch, const Va
 testing::AssertionResult compare(const Trace& plain, const Trace& epl, const Exactness& exactness,
                                  const Variant& variant = {});
 
+// What the first worker that failed said. Refused: by an epl::Error.
+class WorkersFailed : public std::runtime_error {
+ public:
+  enum class Kind : uint8_t { kRefused, kOther };
+  WorkersFailed(Kind kind, const std::string& what) : std::runtime_error(what), kind_(kind) {}
+  Kind kind() const { return kind_; }
+
+ private:
+  Kind kind_;
+};
+
 // Runs `work` on workers with so many devices each, which are processes: before it, epl::init() has
 // not been called. Throws where one of them fails, or has a failure of a test.
 void run_on_workers(const std::vector<int>& devices, const std::function<void(int worker)>& work);
@@ -160,6 +177,9 @@ void complete(std::vector<Trace>& workers);
 // or, where it has none, as many as the worker that it gets its values from.
 int replicas_of_worker(const Variant& variant, int worker);
 
+// Where rows are cut there are two references: the plain loop that cuts them alike, to `exactness`,
+// and the undivided plain loop, up to rounding (rounding.h).
+//
 // With several workers each of them is compared, and their parameters must have the same bits. In a
 // pipeline the state of an optimizer lies where its parameters are updated: on one worker at least.
 testing::AssertionResult parity(const MakeProgram& make, const MakeBatch& batch,

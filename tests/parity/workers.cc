@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "comm/watch.h"
 #include "driver/job.h"
 #include "program/placement.h"
 #include "tests/parity/parity.h"
@@ -140,6 +141,7 @@ Batch rows_of(const Batch& batch, const Variant& variant, int worker) {
 class Workers {
  public:
   ~Workers() {
+    for (int end : said_) close(end);
     for (pid_t pid : running_) {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
@@ -147,22 +149,36 @@ class Workers {
   }
 
   void start(const std::function<void()>& work) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    std::cout.flush();
     const pid_t pid = fork();
     if (pid < 0) throw std::runtime_error("cannot fork");
     if (pid == 0) {
       int code = 1;
-      try {
-        work();
-        code = testing::Test::HasFailure() ? 2 : 0;
-      } catch (const std::exception& error) {
+      const auto tell = [&](char kind, const std::exception& error) {
         // In one piece: workers write at the same time, and tests read it.
         const std::string line =
             "worker " + std::to_string(running_.size()) + ": " + error.what() + "\n";
         std::cerr << line;
+        const std::string text = kind + std::string(error.what()).substr(0, 4000);
+        if (write(ends[1], text.data(), text.size()) < 0) code = 3;
+      };
+      try {
+        work();
+        code = testing::Test::HasFailure() ? 2 : 0;
+      } catch (const JobFailed& error) {
+        tell('J', error);
+      } catch (const Error& error) {
+        tell('E', error);
+      } catch (const std::exception& error) {
+        tell('X', error);
       }
       std::cerr.flush();
       _exit(code);
     }
+    close(ends[1]);
+    said_.push_back(ends[0]);
     running_.push_back(pid);
   }
 
@@ -180,13 +196,29 @@ class Workers {
       if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("workers hang");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    if (!failed.empty()) {
-      throw std::runtime_error("of " + std::to_string(all) + " workers some ended" + failed);
-    }
+    if (failed.empty()) return;
+    throw_what_they_said("of " + std::to_string(all) + " workers some ended" + failed);
   }
 
  private:
+  // An error of the library before one that another worker's failure caused.
+  void throw_what_they_said(const std::string& otherwise) {
+    std::map<char, std::string> said;  // by kind: E, J, X
+    for (int end : said_) {
+      char text[4096];
+      const ssize_t count = read(end, text, sizeof text);
+      if (count > 1) said.emplace(text[0], std::string(text + 1, static_cast<size_t>(count - 1)));
+    }
+    const auto other = said.find('X');
+    if (other != said.end()) throw WorkersFailed(WorkersFailed::Kind::kOther, other->second);
+    const auto refused = said.find('E');
+    if (refused != said.end()) throw WorkersFailed(WorkersFailed::Kind::kRefused, refused->second);
+    throw WorkersFailed(WorkersFailed::Kind::kOther,
+                        said.empty() ? otherwise : otherwise + ": " + said.begin()->second);
+  }
+
   std::vector<pid_t> running_;
+  std::vector<int> said_;
 };
 
 }  // namespace
