@@ -98,6 +98,7 @@ const std::vector<std::string>& modes() {
 Case make_case(const CaseOptions& options) {
   Dice dice(options.seed * 31 + 17);
   Spread spread = spread_of(options.mode, dice, options.steps);
+  if (options.leaves && dice.chance(0.3)) spread.draft.groups.insert(Group::kLeaves);
   Case made;
   made.mode = options.mode;
   made.recipe = make_recipe(options.seed, spread.draft);
