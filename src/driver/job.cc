@@ -85,7 +85,9 @@ std::vector<CoreShare> shares_of_devices(const VisibleDevices& visible, Membersh
 }  // namespace
 
 Job::Job(const JobPlace& place, const Config& config, const Job* previous)
-    : number_(previous == nullptr ? 0 : previous->number_ + 1) {
+    : gradient_history_(previous == nullptr ? std::make_shared<GradientHistory>()
+                                            : previous->gradient_history_),
+      number_(previous == nullptr ? 0 : previous->number_ + 1) {
   const VisibleDevices visible = visible_devices(config);
   const auto devices = static_cast<int>(visible.numbers.size());
   cluster_.worker_devices = {devices};

@@ -48,7 +48,7 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
         program(device), replica.arena, leaves_for(device), replica.streams.default_generator(),
         [&replica](const at::Generator& users) { return replica.streams.of(users); });
   });
-  StepGradients::Devices devices;
+  StepGradients::Devices devices{{ways.placement(), cluster.worker_num == 1}, {}, {}, {}};
   for (int device = 0; device < replicas.size(); ++device) {
     devices.places.push_back(place(device));
     devices.executors.push_back(executors_[static_cast<size_t>(device)].get());

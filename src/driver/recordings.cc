@@ -232,9 +232,9 @@ CompileOptions Recordings::compile_options() const {
                           !subject_.config.get<bool>("communication.clip_after_allreduce");
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
-  for (const auto& [parameter, home] : history_) {
+  subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {
     options.homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
-  }
+  });
   return options;
 }
 
@@ -295,9 +295,11 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     forget_all();
     return find(batch, sample, step);
   }
-  // Which parameters coast may have changed.
-  if (changed || moved) {
-    last_->gradients().bind_updates(subject_.model, history_);
+  // Which parameters coast may have changed, by another trainer as well.
+  GradientHistory& history = subject_.job.gradient_history();
+  if (changed || moved || history.version() != bound_history_) {
+    last_->gradients().bind_updates(subject_.model, history);
+    bound_history_ = history.version();
     check_updates_of_pieces(subject_.job, *last_, subject_.model);
   }
   // Its stages may read parameters that those of the last step did not.

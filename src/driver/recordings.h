@@ -86,10 +86,10 @@ class Recordings {
     Capture capture;
   };
   std::optional<Probe> probe_;
-  GradientHistory history_;
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;
   Key last_key_;
   ReadyStep* last_ = nullptr;
+  int64_t bound_history_ = -1;  // its version when the updates of last_ were bound
   int recorded_again_ = 0;
   int64_t made_ = 0;
 };
