@@ -365,7 +365,7 @@ TEST_F(Errors, AStepInsideOfAStep) {
   Trainer inner = inner_task.trainer();
   EXPECT_EQ(
       error_of_step([&](const Batch& batch) { return torch::tensor(inner.step(batch).loss); }),
-      "epl: a step function is recorded while another one is\n"
+      "epl: a step is asked for while another one runs\n"
       "  asked by: this thread, which is inside of a step function\n"
       "  try:      call Trainer::step() outside of step functions");
 }

@@ -140,6 +140,27 @@ void Job::find_cluster(const JobPlace& place) {
   }
 }
 
+Job::StepTurn::StepTurn(Job& job) : job_(job) {
+  const auto self = std::this_thread::get_id();
+  EPL_CHECK(job.stepping_thread_.load() != self, "a step is asked for while another one runs",
+            "this thread, which is inside of a step function",
+            "call Trainer::step() outside of step functions");
+  if (!job.stepping_.try_lock()) {
+    EPL_CHECK(job.workers() == nullptr,
+              concat("two threads of worker ", job.cluster().worker_index,
+                     " ask for steps at the same time: with ", job.cluster().worker_num,
+                     " workers each of them has to make the same steps in the same order"),
+              "epl::Trainer::step", "one thread for all trainers of a worker");
+    job.stepping_.lock();
+  }
+  job.stepping_thread_.store(self);
+}
+
+Job::StepTurn::~StepTurn() {
+  job_.stepping_thread_.store(std::thread::id());
+  job_.stepping_.unlock();
+}
+
 std::string Job::next_key(const std::string& purpose) {
   return concat("job ", number_, "/", purpose, " ", keys_++);
 }

@@ -8,8 +8,11 @@
 #include <epl/cluster.h>
 #include <epl/config.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/membership.h"

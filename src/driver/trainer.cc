@@ -40,6 +40,7 @@ std::shared_ptr<Job> Trainer::Impl::current_job() {
 // The other workers learn of a step that fails here, so that they do not wait for it.
 StepResult Trainer::Impl::step_with(const std::function<DeviceBatches()>& cut) {
   try {
+    const Job::StepTurn turn(*job);
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
