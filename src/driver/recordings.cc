@@ -78,6 +78,7 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
 }
 
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
+  subject_.model.check_has_parameters();
   const Batch inputs = own_copies(batch);
   return capture_step({subject_.function, inputs, subject_.model.parameters(),
                        subject_.model.state(),
@@ -120,6 +121,7 @@ Capture Recordings::record(const Batch& batch) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
   Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
+  subject_.model.check_trained(captured.graph);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
   const std::vector<bool> made_cut = parameters_made_cut(captured.graph);
