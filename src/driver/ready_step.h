@@ -15,6 +15,7 @@
 #include "driver/local_replicas.h"
 #include "driver/stage_ways.h"
 #include "driver/step_gradients.h"
+#include "driver/written_state.h"
 #include "runtime/collectives.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
@@ -84,10 +85,10 @@ class ReadyStep {
   void wait_for_reductions();
 
   // State that the step writes (running statistics) is the user's own on the first device of its
-  // stage and a copy on the others: handed out before the run; afterwards floating-point state is
-  // the mean of all.
+  // stage and a copy on the others: handed out before the run, and brought together after it,
+  // before the update.
   void hand_out_state();
-  void average_state(Communicator* workers);
+  void merge_state(Communicator* workers);
 
   bool replayed = false;  // and compared with the recorded loss
   int sample = 0;         // the micro batch of this worker that was recorded
@@ -97,6 +98,7 @@ class ReadyStep {
   std::vector<at::Tensor> leaves_for(int device);
   const at::Tensor& leaf(size_t stage, int index) const;
   bool owns_state(size_t stage, int index) const;
+  WrittenState::Merge merge_of(size_t stage, int index) const;
   at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
   void find_outputs();
@@ -116,6 +118,8 @@ class ReadyStep {
   std::map<std::string, int> metric_stages_;
   // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
+  // By stage and written leaf, where it decides how they are merged: what was there before the run.
+  std::vector<std::vector<at::Tensor>> state_before_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
   std::unique_ptr<StageMail> mail_;                           // null where there is one stage

@@ -111,8 +111,9 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   result.loss = sum_over_workers(mean_loss(runs, ready));
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
   keep_timeline(ready, runs);
+  // The plain loop writes state in the step, before the update.
+  ready.merge_state(job->workers());
   reduce_and_update(ready, result);
-  ready.average_state(job->workers());
   const bool gathers = config.get<bool>("pipeline.gather_parameters");
   epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
   if (gathers) {
