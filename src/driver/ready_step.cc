@@ -4,9 +4,16 @@
 #include <optional>
 
 #include "base/check.h"
+#include "ops/facts.h"
 #include "runtime/collectives.h"
 
 namespace epl {
+
+bool draws_random_numbers(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node& node) { return is_random(node.op); });
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -37,6 +44,7 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       executors_(static_cast<size_t>(replicas.size())),
       exchanges_(compiled_.plan.programs.size()),
       recorded_loss_(capture.loss),
+      draws_random_numbers_(epl::draws_random_numbers(compiled_.graph)),
       sizes_(std::move(sizes)),
       closed_over_(capture.closed_over) {
   find_outputs();

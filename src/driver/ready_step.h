@@ -38,6 +38,8 @@ struct DeviceRun {
   std::chrono::steady_clock::time_point begin;
 };
 
+bool draws_random_numbers(const Graph& graph);
+
 class ReadyStep {
  public:
   ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture, TwoSizes sizes,
@@ -50,6 +52,7 @@ class ReadyStep {
   StepGradients& gradients() { return *gradients_; }
   const StepGradients& gradients() const { return *gradients_; }
   double recorded_loss() const { return recorded_loss_; }
+  bool draws_random_numbers() const { return draws_random_numbers_; }
   const TwoSizes& sizes() const { return sizes_; }  // empty where micro batches are not cut
 
   // Of a device of this worker.
@@ -125,6 +128,7 @@ class ReadyStep {
   std::unique_ptr<StageMail> mail_;                           // null where there is one stage
   std::unique_ptr<StepGradients> gradients_;
   const double recorded_loss_;
+  const bool draws_random_numbers_;
   const TwoSizes sizes_;
   const std::vector<WeakTensor> closed_over_;
 };

@@ -25,11 +25,6 @@ std::string text_of(const std::exception& error) {
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
 
-bool draws_random_numbers(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                     [](const Node& node) { return is_random(node.op); });
-}
-
 std::shared_ptr<Job> Trainer::Impl::current_job() {
   std::shared_ptr<Job> job = Job::current();
   if (job != nullptr) return job;
@@ -124,6 +119,7 @@ StepResult Trainer::Impl::step(const DeviceBatches& batches) {
   timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   ++steps;
+  ++replicas.step;
   return result;
 }
 
@@ -270,12 +266,12 @@ void Trainer::save(const std::string& path) const {
     epl::gather_parameters(job, *last, Gather::kAll);
     gather_optimizer_states(job, *last, impl_->model);
   }
-  if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model);
+  if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model, impl_->replicas.step);
 }
 
 void Trainer::load(const std::string& path) {
   impl_->released = -1;
-  load_checkpoint(path, impl_->model);
+  impl_->replicas.step = load_checkpoint(path, impl_->model);
 }
 
 }  // namespace epl

@@ -25,8 +25,6 @@ namespace epl {
 // What a LibTorch exception says, without its stack trace.
 std::string text_of(const std::exception& error);
 
-bool draws_random_numbers(const Graph& graph);
-
 struct Trainer::Impl {
   Impl(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
        TrainerOptions trainer_options)

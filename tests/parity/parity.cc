@@ -191,6 +191,8 @@ class PlainDevices {
     const int count = devices * variant_.micro_batches();
     for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->zero_grad();
     begin(parameters_of(turn));
+    for (RandomStreams& streams : streams_) streams.begin_step(steps_[&turn]);
+    ++steps_[&turn];
     TurnResult result;
     const std::vector<Batch> parts = cut(batch, count);
     for (int device = 0; device < devices; ++device) {
@@ -284,6 +286,7 @@ class PlainDevices {
 
   const Variant& variant_;
   std::vector<RandomStreams> streams_;
+  std::map<const Turn*, int64_t> steps_;  // a trainer each, which counts for itself
   std::vector<torch::Tensor> buffers_;
   std::vector<torch::Tensor> parameters_;
   std::vector<torch::Tensor> sums_;
