@@ -50,8 +50,9 @@ struct Trainer::Impl {
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result) const;
   void reduce_and_update(ReadyStep& ready, StepResult& result);
-  double clip_locally(ReadyStep& ready);
-  double clip_reduced(ReadyStep& ready);
+  void tell_of_local_clipping(const ReadyStep& ready);
+  void clip_locally(ReadyStep& ready);
+  double norm_of_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   void check_all_is_here(const std::string& who) const;
@@ -93,6 +94,7 @@ struct Trainer::Impl {
   const TrainerOptions options;
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan
+  bool told_of_local_clipping = false;
   LocalReplicas replicas;
   Recordings recordings;
   int64_t released = -1;  // recordings when the pieces of other workers were last released

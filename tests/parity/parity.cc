@@ -201,11 +201,16 @@ class PlainDevices {
         own.push_back(parts[part_of(device, i)]);
       }
       run_device(device, [&] { run_micro_batches(turn, own, count, variant_.sums(), result); });
-      result.gradient_norm = std::max(result.gradient_norm, take_gradients());
+      take_gradients();
     }
     finish_metrics(count, result);
     end();
-    if (!variant_.clips_locally()) result.gradient_norm = clip(parameters_, variant_.options());
+    if (!variant_.clips_locally()) {
+      result.gradient_norm = clip(parameters_, variant_.options());
+    } else if (variant_.options().clip_grad_norm > 0) {  // the norm of what was clipped and reduced
+      result.gradient_norm =
+          torch::nn::utils::clip_grad_norm_(parameters_, 1e30, variant_.options().clip_norm_type);
+    }
     for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->step();
     return result;
   }
@@ -256,15 +261,14 @@ class PlainDevices {
 
   // Adds the device's gradients to the sum. A device's own gradient is what it hands in times the
   // number of devices.
-  double take_gradients() {
+  void take_gradients() {
     torch::NoGradGuard no_grad;
     const double scale = variant_.sums() ? 1 : variant_.row_devices();
-    double norm = 0;
     if (variant_.clips_locally()) {
       for (torch::Tensor& parameter : parameters_) {
         if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad() * scale;
       }
-      norm = clip(parameters_, variant_.options());
+      clip(parameters_, variant_.options());
     }
     for (size_t i = 0; i < parameters_.size(); ++i) {
       torch::Tensor own = std::exchange(parameters_[i].mutable_grad(), torch::Tensor());
@@ -272,7 +276,6 @@ class PlainDevices {
       if (variant_.clips_locally()) own = own / scale;
       sums_[i] = sums_[i].defined() ? sums_[i] + own : own;
     }
-    return norm;
   }
 
   void end() {
@@ -322,8 +325,8 @@ Trace train(const MakeProgram& make, const MakeBatch& make_batch, const Variant&
         snapshot.tensors.emplace_back("metric " + name, copy(value));
       }
     }
-    append_tensors(modules,
-                   variant.with_states() ? optimizers : std::vector<OptimizerPointer>(), snapshot);
+    append_tensors(modules, variant.with_states() ? optimizers : std::vector<OptimizerPointer>(),
+                   snapshot);
     trace.push_back(std::move(snapshot));
   }
   return trace;
