@@ -126,7 +126,8 @@ Data read_data(const Options& options) {
 }
 
 void init(const Options& options) {
-  std::vector<epl::Setting> settings{{"pipeline.num_micro_batch", options.training.micro_batches}};
+  std::vector<epl::Setting> settings{{"pipeline.num_micro_batch", options.training.micro_batches},
+                                     {"communication.clip_after_allreduce", true}};
   if (options.automatic) {
     settings.emplace_back("auto.auto_parallel", true);
     settings.emplace_back("pipeline.num_stages", options.network.stages);

@@ -134,7 +134,9 @@ void train(const Options& options, gpt::Gpt& net, const Data& data) {
 void run(Options options) {
   if (options.threads > 0) torch::set_num_threads(options.threads);
   const Data data = read_data(options);
-  epl::init(epl::Config{{"pipeline.num_micro_batch", options.micro_batches}});
+  // Clips as the plain loop does with the whole batch, on any number of replicas.
+  epl::init(epl::Config{{"pipeline.num_micro_batch", options.micro_batches},
+                        {"communication.clip_after_allreduce", true}});
   const bool speaks = epl::Env::get().cluster.worker_index == 0;
   options.network.vocabulary = static_cast<int64_t>(data.text.alphabet.size());
   torch::manual_seed(options.seed);  // all workers begin with the same parameters

@@ -148,6 +148,7 @@ void run(Options options) {
   if (options.threads > 0) torch::set_num_threads(options.threads);
   const Data data = read_data(options);
   epl::init(epl::Config{{"cluster.colocate_split_and_replicate", true},
+                        {"communication.clip_after_allreduce", true},  // as the plain loop clips
                         {"pipeline.num_micro_batch", options.micro_batches}});
   const epl::Cluster& cluster = epl::Env::get().cluster;
   const bool speaks = cluster.worker_index == 0;

@@ -141,7 +141,9 @@ class Before {
   std::vector<States> states_;
 };
 
-void load_parts(const std::string& path, const Model& model, Before& before) {
+const char* const kRandomStep = "random_step";
+
+int64_t load_parts(const std::string& path, const Model& model, Before& before) {
   torch::serialize::InputArchive archive;
   archive.load_from(path);
   for (size_t i = 0; i < model.modules().size(); ++i) {
@@ -157,11 +159,13 @@ void load_parts(const std::string& path, const Model& model, Before& before) {
     if (part.keys().empty()) before.keep_state(i);
     model.optimizers()[i].get().load(part);
   }
+  c10::IValue random_step;
+  return archive.try_read(kRandomStep, random_step) ? random_step.toInt() : 0;
 }
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, const Model& model) {
+void save_checkpoint(const std::string& path, const Model& model, int64_t random_step) {
   torch::serialize::OutputArchive archive;
   for (size_t i = 0; i < model.modules().size(); ++i) {
     torch::serialize::OutputArchive part;
@@ -175,17 +179,19 @@ void save_checkpoint(const std::string& path, const Model& model) {
     model.optimizers()[i].get().save(part);
     archive.write(optimizer_key(i), part);
   }
+  archive.write(kRandomStep, c10::IValue(random_step));
   UnfinishedFile file(path);
   archive.save_to([&](const void* bytes, size_t size) { return file.write(bytes, size); });
   file.finish();
 }
 
-void load_checkpoint(const std::string& path, const Model& model) {
+int64_t load_checkpoint(const std::string& path, const Model& model) {
   const torch::NoGradGuard no_grad;
   Before before(model);
   try {
-    load_parts(path, model, before);
+    const int64_t random_step = load_parts(path, model, before);
     before.check_types();
+    return random_step;
   } catch (const std::exception& error) {
     before.restore();
     throw Error(concat("cannot read ", path, ": ", reason_of(error)), "epl::Trainer::load",

@@ -8,10 +8,12 @@
 
 namespace epl {
 
-// Written under a temporary name and renamed, so that a crash or a full disk leaves the old file
-// whole.
-void save_checkpoint(const std::string& path, const Model& model);
-// A file that does not fit is an error that leaves the model as it was.
-void load_checkpoint(const std::string& path, const Model& model);
+// Written under a temporary name and renamed, so that a crash or a full disk
+// leaves the old file whole.
+// `random_step`: where the random streams of devices are, see RandomStreams.
+void save_checkpoint(const std::string& path, const Model& model, int64_t random_step);
+// A file that does not fit is an error that leaves the model as it was. Returns the random step, 0
+// where an older file has none.
+int64_t load_checkpoint(const std::string& path, const Model& model);
 
 }  // namespace epl

@@ -36,9 +36,10 @@ double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOpt
   double norm = 0;
   if (options.clip_grad_norm > 0 && !gradients.empty()) {
     const at::Tensor total = total_norm(gradients, options.clip_norm_type) * scale;
+    norm = total.item<double>();
+    if (std::isinf(options.clip_grad_norm)) return norm;
     const at::Tensor factor = at::clamp_max(options.clip_grad_norm / (total + 1e-6), 1.0);
     for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
-    norm = total.item<double>();
   }
   if (options.clip_grad_value > 0) {
     const double bound = options.clip_grad_value / scale;
@@ -62,6 +63,7 @@ double clip_gradients_of_workers(const std::vector<at::Tensor>& gradients,
     const at::Tensor total = at::full({1}, largest ? own : std::pow(own, type), at::kDouble);
     workers.all_reduce({total}, largest ? ReduceOp::kMax : ReduceOp::kSum);
     norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / type);
+    if (std::isinf(options.clip_grad_norm)) return norm;
     const double factor = std::min(1.0, options.clip_grad_norm / (norm + 1e-6));
     for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
   }

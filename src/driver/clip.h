@@ -10,6 +10,7 @@
 namespace epl {
 
 // Clips in place, first by norm, then by value. Returns the norm before, 0 where none is asked for.
+// To an infinite norm nothing is clipped: it asks for the norm alone.
 // The gradients are 1 / scale of those that are meant: before they are reduced, those of a device
 // carry its share in the mean over all.
 double clip_gradients(const std::vector<at::Tensor>& gradients, const TrainerOptions& options,

@@ -1,4 +1,6 @@
 // What the trainer refuses, by its exact words; and that it goes on afterwards.
+#include <gmock/gmock.h>
+
 #include "driver/test_trainer.h"
 
 namespace epl {
@@ -207,13 +209,51 @@ TEST_F(Errors, LossOfFrozenParameters) {
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), "no error");
 }
 
-TEST_F(Errors, LossOfParametersThatNoOptimizerHas) {
+// The network was made anew, and the optimizer is that of the old one: nothing would be trained.
+TEST_F(Errors, OptimizerOfAnotherNetwork) {
+  Task task;
+  Task other;
+  Trainer trainer(other.net, *task.optimizer, other.step());
+  const auto before = task.tensors();
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
+            "epl: the loss depends on none of the 6 parameters of the optimizers, but on 6 that no "
+            "optimizer of the trainer has: `first.weight`, `first.bias`, `norm.weight` and 3 more\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      an optimizer that is made of the parameters of the network that the step "
+            "uses, after that network");
+  EXPECT_TRUE(same(task.tensors(), before));
+}
+
+TEST_F(Errors, StepOfAnotherNetwork) {
   Task task;
   Task other;
   Trainer trainer(task.net, *task.optimizer, other.step());
-  const auto before = task.tensors();
-  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), "no error");
-  EXPECT_TRUE(same(task.tensors(), before)) << "as in the plain loop, nothing is to be updated";
+  EXPECT_THAT(error_of([&] { trainer.step(rows(4)); }),
+              testing::HasSubstr("the loss depends on none of the 6 parameters of the optimizers, "
+                                 "but on tensors that no optimizer of the trainer has"));
+}
+
+TEST_F(Errors, ParametersThatNoOptimizerHasAreNamedOnce) {
+  Task task;
+  torch::optim::SGD optimizer(task.net->head->parameters(), 0.1);
+  Trainer trainer(task.net, optimizer, task.step());
+  testing::internal::CaptureStderr();
+  for (int64_t count : {4, 4, 6}) trainer.step(rows(count));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "epl: the step reads 4 parameters that could be trained but that no optimizer of the "
+            "trainer has: `first.weight`, `first.bias`, `norm.weight` and 1 more; as in the plain "
+            "loop they stay\n");
+}
+
+TEST_F(Errors, OptimizerWithoutParameters) {
+  Task task;
+  torch::optim::SGD optimizer(std::vector<Tensor>{}, 0.1);
+  Trainer trainer(task.net, optimizer, task.step());
+  EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
+            "epl: the optimizer has no parameters\n"
+            "  asked by: epl::Trainer\n"
+            "  try:      register the modules and parameters before the optimizer is made of "
+            "net->parameters()");
 }
 
 TEST_F(Errors, OptimizersWhoseParametersAreFrozen) {
@@ -336,7 +376,7 @@ TEST_F(Errors, AStepInsideOfAStep) {
   Trainer inner = inner_task.trainer();
   EXPECT_EQ(
       error_of_step([&](const Batch& batch) { return torch::tensor(inner.step(batch).loss); }),
-      "epl: a step function is recorded while another one is\n"
+      "epl: a step is asked for while another one runs\n"
       "  asked by: this thread, which is inside of a step function\n"
       "  try:      call Trainer::step() outside of step functions");
 }

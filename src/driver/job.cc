@@ -85,7 +85,9 @@ std::vector<CoreShare> shares_of_devices(const VisibleDevices& visible, Membersh
 }  // namespace
 
 Job::Job(const JobPlace& place, const Config& config, const Job* previous)
-    : number_(previous == nullptr ? 0 : previous->number_ + 1) {
+    : gradient_history_(previous == nullptr ? std::make_shared<GradientHistory>()
+                                            : previous->gradient_history_),
+      number_(previous == nullptr ? 0 : previous->number_ + 1) {
   const VisibleDevices visible = visible_devices(config);
   const auto devices = static_cast<int>(visible.numbers.size());
   cluster_.worker_devices = {devices};
@@ -136,6 +138,27 @@ void Job::find_cluster(const JobPlace& place) {
     cluster_.worker_hosts.push_back(worker.host);
     cluster_.total_gpu_num += worker.devices;
   }
+}
+
+Job::StepTurn::StepTurn(Job& job) : job_(job) {
+  const auto self = std::this_thread::get_id();
+  EPL_CHECK(job.stepping_thread_.load() != self, "a step is asked for while another one runs",
+            "this thread, which is inside of a step function",
+            "call Trainer::step() outside of step functions");
+  if (!job.stepping_.try_lock()) {
+    EPL_CHECK(job.workers() == nullptr,
+              concat("two threads of worker ", job.cluster().worker_index,
+                     " ask for steps at the same time: with ", job.cluster().worker_num,
+                     " workers each of them has to make the same steps in the same order"),
+              "epl::Trainer::step", "one thread for all trainers of a worker");
+    job.stepping_.lock();
+  }
+  job.stepping_thread_.store(self);
+}
+
+Job::StepTurn::~StepTurn() {
+  job_.stepping_thread_.store(std::thread::id());
+  job_.stepping_.unlock();
 }
 
 std::string Job::next_key(const std::string& purpose) {

@@ -8,12 +8,16 @@
 #include <epl/cluster.h>
 #include <epl/config.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/membership.h"
 #include "config/environment.h"
+#include "driver/gradient_history.h"
 #include "runtime/device_team.h"
 #include "runtime/gradient_exchange.h"
 
@@ -42,6 +46,23 @@ class Job {
     return channels_;
   }  // for gradients; empty likewise
 
+  GradientHistory& gradient_history() { return *gradient_history_; }
+
+  // While it stands, a step of some trainer runs on this thread. All trainers of a job use the same
+  // devices, so steps that several threads ask for run one after the other. Throws epl::Error where
+  // a step is asked for inside of a step, and with several workers where two threads ask at once:
+  // the order of their steps could be another one on every worker.
+  class StepTurn {
+   public:
+    explicit StepTurn(Job& job);
+    ~StepTurn();
+    StepTurn(const StepTurn&) = delete;
+    StepTurn& operator=(const StepTurn&) = delete;
+
+   private:
+    Job& job_;
+  };
+
   // A key that was not used before, the same on all workers: they do the same things in the same
   // order.
   std::string next_key(const std::string& purpose);
@@ -56,8 +77,11 @@ class Job {
   std::unique_ptr<Communicator> workers_;
   std::vector<Channel> channels_;
   std::unique_ptr<DeviceTeam> team_;
-  const int number_;  // of init()s before
+  std::shared_ptr<GradientHistory> gradient_history_;  // with the jobs of earlier init()s
+  const int number_;                                   // of init()s before
   int keys_ = 0;
+  std::mutex stepping_;
+  std::atomic<std::thread::id> stepping_thread_{};
 };
 
 }  // namespace epl

@@ -28,8 +28,14 @@ struct LocalReplicas {
   int size() const { return team.size(); }
   LocalReplica& operator[](int device) const { return *each[static_cast<size_t>(device)]; }
 
+  // Before each run of a step that draws random numbers.
+  void begin_step() const {
+    for (const auto& replica : each) replica->streams.begin_step(step);
+  }
+
   DeviceTeam& team;
   const int first;
+  int64_t step = 0;  // that the random streams are at: goes on where a training is resumed
   std::vector<std::unique_ptr<LocalReplica>> each;
 };
 

@@ -1,9 +1,12 @@
 #include "driver/model.h"
 
+#include <algorithm>
+#include <iostream>
 #include <map>
 #include <set>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace epl {
 namespace {
@@ -20,19 +23,29 @@ Model::Model(std::vector<NamedModule> modules, OptimizerList optimizers)
   for (const auto& entry : modules_) {
     EPL_CHECK(entry.module != nullptr, concat("the module \"", entry.name, "\" is null"),
               "epl::Trainer", "make the module before the trainer");
+  }
+  list_modules();
+  for (auto& optimizer : optimizers_) updates_.push_back(make_update(optimizer.get()));
+  find_parameters();
+  find_state();
+}
+
+void Model::list_modules() {
+  all_modules_.clear();
+  options_ = ModuleOptions();
+  for (const auto& entry : modules_) {
     // modules() with itself needs a module that a shared_ptr owns.
     all_modules_.push_back(entry.module);
     for (auto& module : entry.module->modules(/*include_self=*/false)) {
       all_modules_.push_back(module);
     }
   }
-  for (auto& optimizer : optimizers_) updates_.push_back(make_update(optimizer.get()));
-  find_parameters();
-  find_state();
+  for (const auto& module : all_modules_) options_.add(*module);
 }
 
 void Model::find_parameters() {
-  listed_ = count_parameters();
+  listed_.clear();
+  listed_of_.clear();
   std::map<c10::TensorImpl*, std::string> names;
   for (const auto& entry : modules_) {
     for (const auto& item : entry.module->named_parameters()) {
@@ -40,18 +53,20 @@ void Model::find_parameters() {
     }
   }
   for (size_t i = 0; i < optimizers_.size(); ++i) {
-    int position = 0;
+    size_t position = 0;
     for (const auto& group : optimizers_[i].get().param_groups()) {
       for (const auto& parameter : group.params()) {
         const auto name = names.find(parameter.unsafeGetTensorImpl());
         const std::string text =
             name != names.end() ? name->second : concat("optimizer", i, ".parameter", position);
         ++position;
+        listed_.push_back(parameter.unsafeGetTensorImpl());
         auto& optimizers = optimizers_of_[parameter.unsafeGetTensorImpl()];
         if (optimizers.empty()) parameters_.emplace_back(text, parameter);
         if (optimizers.empty() || optimizers.back() != i) optimizers.push_back(i);
       }
     }
+    listed_of_.push_back(position);
   }
 }
 
@@ -75,19 +90,25 @@ c10::Device Model::device() const {
   return parameters_.empty() ? c10::Device(c10::kCPU) : parameters_.front().second.device();
 }
 
-size_t Model::count_parameters() const {
-  size_t count = 0;
-  for (const auto& optimizer : optimizers_) {
-    for (const auto& group : optimizer.get().param_groups()) count += group.params().size();
-  }
-  return count;
-}
-
+// In every step, so it only compares: less than a nanosecond a parameter.
 bool Model::refresh() {
-  if (count_parameters() == listed_) return false;
+  bool same = true;
+  size_t next = 0;
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    const size_t begin = next;
+    for (const auto& group : optimizers_[i].get().param_groups()) {
+      for (const auto& parameter : group.params()) {
+        same = same && next < listed_.size() && listed_[next] == parameter.unsafeGetTensorImpl();
+        ++next;
+      }
+    }
+    same = same && next - begin == listed_of_[i];
+  }
+  if (same) return false;
   parameters_.clear();
   state_.clear();
   optimizers_of_.clear();
+  list_modules();
   find_parameters();
   find_state();
   return true;
@@ -110,6 +131,70 @@ void Model::append_modes(std::vector<int64_t>& key) const {
   for (const auto& module : all_modules_) append(module->is_training());
   for (const auto& [name, tensor] : parameters_) append(tensor.requires_grad());
   key.push_back(bits);
+  options_.append_to(key);
+}
+
+void Model::check_has_parameters() const {
+  EPL_CHECK(!parameters_.empty(),
+            optimizers_.size() == 1
+                ? "the optimizer has no parameters"
+                : concat("the ", optimizers_.size(), " optimizers have no parameters"),
+            "epl::Trainer",
+            "register the modules and parameters before the optimizer is made of "
+            "net->parameters()");
+}
+
+namespace {
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kSome = 3;
+  const std::vector<std::string> first(names.begin(),
+                                       names.begin() + std::min(kSome, names.size()));
+  const std::string more =
+      names.size() > kSome ? concat(" and ", names.size() - kSome, " more") : "";
+  return "`" + join(first, "`, `") + "`" + more;
+}
+
+std::string count(size_t number, const std::string& what) {
+  return concat(number, " ", what, number == 1 ? "" : "s");
+}
+
+// Parameters of the modules that the step reads and that could be trained.
+std::vector<std::string> trainable_of_no_optimizer(const Graph& graph) {
+  std::set<ValueId> read;
+  for (const auto& node : graph.nodes) {
+    for (const auto& argument : node.arguments) {
+      read.insert(argument.values.begin(), argument.values.end());
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& leaf : graph.leaves) {
+    if (leaf.kind != Leaf::Kind::kState || read.count(leaf.value) == 0) continue;
+    if (leaf.tensor.is_leaf() && leaf.tensor.requires_grad()) names.push_back(leaf.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+// The loss requires a gradient: where it is of no parameter of the optimizers, it is of another
+// network's.
+void Model::check_trained(const Graph& recorded) {
+  const std::vector<std::string> others = trainable_of_no_optimizer(recorded);
+  EPL_CHECK(
+      !recorded.gradients.empty(),
+      concat("the loss depends on none of the ", count(listed_.size(), "parameter"),
+             " of the optimizers, but on ", others.empty() ? "tensors" : concat(others.size()),
+             " that no optimizer of the trainer has", others.empty() ? "" : ": " + some_of(others)),
+      "epl::Trainer",
+      "an optimizer that is made of the parameters of the network that the step uses, after "
+      "that network");
+  if (others.empty() || told_of_untrained_) return;
+  told_of_untrained_ = true;
+  std::clog << "epl: the step reads " << count(others.size(), "parameter")
+            << " that could be trained but that no optimizer of the trainer has: "
+            << some_of(others) << "; as in the plain loop "
+            << (others.size() == 1 ? "it stays" : "they stay") << "\n";
 }
 
 Model::EvalMode::EvalMode(const Model& model) {

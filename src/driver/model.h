@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "driver/module_options.h"
 #include "runtime/update.h"
 
 namespace epl {
@@ -31,11 +32,19 @@ class Model {
   const std::vector<size_t>& optimizers_of(const at::Tensor& parameter) const;
   Update& update(size_t optimizer) { return *updates_[optimizer]; }
 
-  // Looks for parameters that were added to an optimizer since. Returns whether there are any.
+  // Looks whether the optimizers' groups hold other parameters than they did: some were added or
+  // exchanged, or moved from one optimizer to another. If so everything is found anew.
   bool refresh();
 
-  // Modes that a recording depends on: which modules train, which parameters need gradients.
+  // Modes that a recording depends on: which modules train and with which options, which parameters
+  // need gradients.
   void append_modes(std::vector<int64_t>& key) const;
+
+  // Throws epl::Error where there is nothing to be trained: before a recording where the optimizers
+  // have no parameters, after it where the step gives none of them a gradient, which happens with
+  // the optimizer of another network. Says once which parameters no optimizer has.
+  void check_has_parameters() const;
+  void check_trained(const Graph& recorded);
 
   // Puts all modules into eval mode while it stands.
   class EvalMode {
@@ -50,7 +59,7 @@ class Model {
   };
 
  private:
-  size_t count_parameters() const;
+  void list_modules();
   void find_parameters();
   void find_state();
 
@@ -58,7 +67,12 @@ class Model {
   OptimizerList optimizers_;
   std::vector<std::unique_ptr<Update>> updates_;
   std::vector<std::shared_ptr<torch::nn::Module>> all_modules_;  // shared with their parents
-  size_t listed_ = 0;  // parameters in the optimizers' groups when they were last looked through
+  ModuleOptions options_;
+  // The parameters in the optimizers' groups when they were last looked through, and how many each
+  // optimizer has. They live as long as parameters_ holds them.
+  std::vector<c10::TensorImpl*> listed_;
+  std::vector<size_t> listed_of_;
+  bool told_of_untrained_ = false;
   NamedTensors parameters_;
   NamedTensors state_;
   std::unordered_map<c10::TensorImpl*, std::vector<size_t>> optimizers_of_;

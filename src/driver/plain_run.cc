@@ -99,7 +99,7 @@ PlainRun::~PlainRun() {
 void PlainRun::run(const PlainRunRequest& request) {
   const auto begin = Clock::now();
   for (auto& run : runs_) run.begin = begin;
-  for (const auto& replica : replicas_.each) replica->streams.follow_seeds();
+  replicas_.begin_step();
   try {
     for (size_t device = 0; device < request.batches.size(); ++device) {
       run_device(device, request);
@@ -171,7 +171,7 @@ void PlainRun::take_gradients(const PlainRunRequest& request) {
   for (const auto& [name, parameter] : model_.parameters()) {
     if (parameter.grad().defined()) own.push_back(parameter.grad());
   }
-  if (request.clip_replica) replica_norm_ = std::max(replica_norm_, request.clip_replica(own));
+  if (request.clip_replica) request.clip_replica(own);
   for (size_t i = 0; i < sums_.size(); ++i) {
     at::Tensor& gradient = model_.parameters()[i].second.mutable_grad();
     if (!gradient.defined()) continue;

@@ -25,7 +25,7 @@ struct PlainRunRequest {
   const DeviceBatches& batches;
   double seed = 1;  // the gradient of the loss of one micro batch
   // Clips the gradients of each replica before they are reduced; null: nobody does.
-  std::function<double(const std::vector<at::Tensor>& gradients)> clip_replica = {};
+  std::function<void(const std::vector<at::Tensor>& gradients)> clip_replica = {};
   int devices = 1;                  // of the whole job
   Communicator* workers = nullptr;  // null where there is one
   // Runs the function under the recorder, where somebody wants to know what it does; null: nobody.
@@ -47,7 +47,8 @@ class PlainRun {
   const std::vector<DeviceRun>& runs() const { return runs_; }
   // As Model::parameters(), the sum over the devices of this worker; undefined where there is none.
   const std::vector<at::Tensor>& gradients() const { return sums_; }
-  double replica_norm() const { return replica_norm_; }  // the largest that clip_replica gave
+  // What a parameter had in .grad() when the step began.
+  const at::Tensor& users_gradient(size_t parameter) const { return users_gradients_[parameter]; }
 
   // Sums the gradients over the workers, and leaves the mean of the state of all devices. All
   // workers call it.
@@ -74,7 +75,6 @@ class PlainRun {
   std::vector<bool> state_changed_;          // on some device
   std::vector<at::Tensor> sums_;
   std::vector<DeviceRun> runs_;
-  double replica_norm_ = 0;
 };
 
 }  // namespace epl

@@ -4,9 +4,16 @@
 #include <optional>
 
 #include "base/check.h"
+#include "ops/facts.h"
 #include "runtime/collectives.h"
 
 namespace epl {
+
+bool draws_random_numbers(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node& node) { return is_random(node.op); });
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -37,6 +44,7 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       executors_(static_cast<size_t>(replicas.size())),
       exchanges_(compiled_.plan.programs.size()),
       recorded_loss_(capture.loss),
+      draws_random_numbers_(epl::draws_random_numbers(compiled_.graph)),
       sizes_(std::move(sizes)),
       closed_over_(capture.closed_over) {
   find_outputs();
@@ -49,7 +57,7 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
         program(device), replica.arena, leaves_for(device), replica.streams.default_generator(),
         [&replica](const at::Generator& users) { return replica.streams.of(users); });
   });
-  StepGradients::Devices devices;
+  StepGradients::Devices devices{{ways.placement(), cluster.worker_num == 1}, {}, {}, {}};
   for (int device = 0; device < replicas.size(); ++device) {
     devices.places.push_back(place(device));
     devices.executors.push_back(executors_[static_cast<size_t>(device)].get());
@@ -377,49 +385,56 @@ void ReadyStep::hand_out_state() {
       if (own.defined()) own.copy_(leaf(stage, written[i]).detach());
     }
   }
+  state_before_.resize(plan().programs.size());
+  for (size_t stage = 0; stage < plan().programs.size(); ++stage) {
+    const auto& written = plan().programs[stage].written_leaves;
+    state_before_[stage].resize(written.size());
+    for (size_t i = 0; i < written.size(); ++i) {
+      if (merge_of(stage, written[i]) != WrittenState::Merge::kWriters) continue;
+      const at::Tensor users = piece_of_state(stage, written[i], leaf(stage, written[i]).detach());
+      at::Tensor& before = state_before_[stage][i];
+      if (before.defined() && before.sizes() == users.sizes()) {
+        before.copy_(users);
+      } else {
+        before = users.clone();
+      }
+    }
+  }
 }
 
-// Workers without a device of the stage add nothing, and get the mean as well.
-void ReadyStep::average_state(Communicator* workers) {
-  const c10::AutoGradMode no_grad(false);
-  const bool pipeline = placement().has_roles();
-  std::map<at::ScalarType, std::vector<at::Tensor>> travelling;
-  struct Mean {
-    at::Tensor users;
-    at::Tensor sum;
-    int devices;
-  };
-  std::vector<Mean> means;
+// One device has what the plain loop has; only to other workers it travels.
+WrittenState::Merge ReadyStep::merge_of(size_t stage, int index) const {
+  const Leaf& written = compiled_.graph_of(stage).leaves[static_cast<size_t>(index)];
+  const bool mean = written.kind != Leaf::Kind::kParameter && written.tensor.is_floating_point();
+  const bool one = plan().replicas * plan().programs[stage].devices == 1;
+  return mean || one ? WrittenState::Merge::kMean : WrittenState::Merge::kWriters;
+}
+
+// Of a state that one device writes nothing is merged, but other workers get it.
+void ReadyStep::merge_state(Communicator* workers) {
+  const bool travels = placement().has_roles() && workers != nullptr;
+  std::vector<WrittenState> states;
   for (size_t stage = 0; stage < plan().programs.size(); ++stage) {
     const Program& program = plan().programs[stage];
     const std::vector<int> here = devices_of_stage(stage);
-    const int devices = plan().replicas * program.devices;
     for (size_t i = 0; i < program.written_leaves.size(); ++i) {
       const int index = program.written_leaves[i];
-      if (!owns_state(stage, index)) continue;
-      const at::Tensor users = piece_of_state(stage, index, leaf(stage, index).detach());
-      const bool averages = users.is_floating_point() && devices > 1;
-      const bool travels = pipeline && workers != nullptr;
-      if (!averages && !travels) continue;
-      // What is not averaged comes from the first device of the stage.
-      const bool first = !here.empty() && replicas_.first + here[0] ==
-                                              placement().device({0, static_cast<int>(stage), 0});
-      const bool adds = averages ? !here.empty() : first;
-      at::Tensor sum =
-          adds ? users.contiguous().clone() : at::zeros_like(users, at::MemoryFormat::Contiguous);
-      for (size_t each = 1; each < here.size() && averages; ++each) {
-        sum.add_(piece_of_state(stage, index, own_state_[static_cast<size_t>(here[each])][i]));
+      WrittenState state;
+      state.devices = plan().replicas * program.devices;
+      if (!owns_state(stage, index) || (state.devices == 1 && !travels)) continue;
+      state.name = compiled_.graph_of(stage).leaves[static_cast<size_t>(index)].name;
+      state.merge = merge_of(stage, index);
+      state.stage = static_cast<int>(stage);
+      state.users = piece_of_state(stage, index, leaf(stage, index).detach());
+      state.before = state_before_[stage][i];
+      for (int device : here) {
+        const at::Tensor& own = own_state_[static_cast<size_t>(device)][i];
+        state.written.push_back(own.defined() ? piece_of_state(stage, index, own) : state.users);
       }
-      travelling[sum.scalar_type()].push_back(sum);
-      means.push_back({users, sum, averages ? devices : 1});
+      states.push_back(std::move(state));
     }
   }
-  if (workers != nullptr) {
-    for (const auto& [type, tensors] : travelling) workers->all_reduce(tensors, ReduceOp::kSum);
-  }
-  for (auto& [users, sum, devices] : means) {
-    users.copy_(devices == 1 ? sum : sum.div_(devices));
-  }
+  if (!states.empty()) merge_written_state(states, workers);
 }
 
 }  // namespace epl

@@ -15,6 +15,7 @@
 #include "driver/local_replicas.h"
 #include "driver/stage_ways.h"
 #include "driver/step_gradients.h"
+#include "driver/written_state.h"
 #include "runtime/collectives.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
@@ -37,6 +38,8 @@ struct DeviceRun {
   std::chrono::steady_clock::time_point begin;
 };
 
+bool draws_random_numbers(const Graph& graph);
+
 class ReadyStep {
  public:
   ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture, TwoSizes sizes,
@@ -49,6 +52,7 @@ class ReadyStep {
   StepGradients& gradients() { return *gradients_; }
   const StepGradients& gradients() const { return *gradients_; }
   double recorded_loss() const { return recorded_loss_; }
+  bool draws_random_numbers() const { return draws_random_numbers_; }
   const TwoSizes& sizes() const { return sizes_; }  // empty where micro batches are not cut
 
   // Of a device of this worker.
@@ -84,10 +88,10 @@ class ReadyStep {
   void wait_for_reductions();
 
   // State that the step writes (running statistics) is the user's own on the first device of its
-  // stage and a copy on the others: handed out before the run; afterwards floating-point state is
-  // the mean of all.
+  // stage and a copy on the others: handed out before the run, and brought together after it,
+  // before the update.
   void hand_out_state();
-  void average_state(Communicator* workers);
+  void merge_state(Communicator* workers);
 
   bool replayed = false;  // and compared with the recorded loss
   int sample = 0;         // the micro batch of this worker that was recorded
@@ -97,6 +101,7 @@ class ReadyStep {
   std::vector<at::Tensor> leaves_for(int device);
   const at::Tensor& leaf(size_t stage, int index) const;
   bool owns_state(size_t stage, int index) const;
+  WrittenState::Merge merge_of(size_t stage, int index) const;
   at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
   void find_outputs();
@@ -120,11 +125,14 @@ class ReadyStep {
   // By program and segment: the call that begins backward where one segment does both; else the
   // end.
   std::vector<std::vector<int>> first_backward_;
+  // By stage and written leaf, where it decides how they are merged: what was there before the run.
+  std::vector<std::vector<at::Tensor>> state_before_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
   std::unique_ptr<StageMail> mail_;                           // null where there is one stage
   std::unique_ptr<StepGradients> gradients_;
   const double recorded_loss_;
+  const bool draws_random_numbers_;
   const TwoSizes sizes_;
   const std::vector<WeakTensor> closed_over_;
 };

@@ -90,6 +90,7 @@ Recordings::Key Recordings::modes() const {
 }
 
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
+  subject_.model.check_has_parameters();
   const Batch inputs = own_copies(batch);
   return capture_step({subject_.function, inputs, subject_.model.parameters(),
                        subject_.model.state(),
@@ -133,6 +134,7 @@ Capture Recordings::record(const Batch& batch) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
   Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
+  subject_.model.check_trained(captured.graph);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
   if (made_ == 0) {
@@ -160,7 +162,7 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
   rows_ = cut ? whole[0].size(0) : 0;
   const auto probe = [&](const Batch& batch) {
     // What it does may become the first step of this worker's first device.
-    subject_.replicas[0].streams.follow_seeds();
+    subject_.replicas.begin_step();
     const DeviceNumbers numbers(subject_.replicas[0].streams);
     Capture captured = record(batch);
     probe_ = Probe{key_of(batch), std::move(captured)};
@@ -266,9 +268,9 @@ CompileOptions Recordings::compile_options() const {
                           !subject_.config.get<bool>("communication.clip_after_allreduce");
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
-  for (const auto& [parameter, home] : history_) {
+  subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {
     options.homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
-  }
+  });
   return options;
 }
 
@@ -347,9 +349,11 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     forget_all();
     return find(batch, sample, step);
   }
-  // Which parameters coast may have changed.
-  if (changed || moved) {
-    last_->gradients().bind_updates(subject_.model, history_);
+  // Which parameters coast may have changed, by another trainer as well.
+  GradientHistory& history = subject_.job.gradient_history();
+  if (changed || moved || history.version() != bound_history_) {
+    last_->gradients().bind_updates(subject_.model, history);
+    bound_history_ = history.version();
     check_updates_of_pieces(subject_.job, *last_, subject_.model);
   }
   // Its stages may read parameters that those of the last step did not.

@@ -71,7 +71,7 @@ class Recordings {
   // A guard of the recording failed in this step. Where that happens often, none is made any more.
   void guard_failed(const std::string& why, int64_t step);
   // Whether this parameter had a gradient in an earlier step; notes whether it has one now.
-  bool had_gradient(const at::Tensor& parameter, bool has_one);
+  bool had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one);
   // Whether the devices could also run the function itself: each one has whole micro batches.
   bool can_run_plainly() const;
 
@@ -134,10 +134,10 @@ class Recordings {
   std::string unreplayable_;
   int guard_failures_ = 0;
   int started_again_ = 0;  // second looks that found other variables
-  GradientHistory history_;
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;
   Key last_key_;
   ReadyStep* last_ = nullptr;
+  int64_t bound_history_ = -1;  // its version when the updates of last_ were bound
   int recorded_again_ = 0;
   bool told_of_loss_ = false;
   int64_t made_ = 0;

@@ -101,10 +101,11 @@ void Recordings::look_again(const Batch& batch) {
   if (difference && !difference.guarded) refuse_to_replay(difference.text);
 }
 
-bool Recordings::had_gradient(const at::Tensor& parameter, bool has_one) {
-  c10::TensorImpl* const impl = parameter.unsafeGetTensorImpl();
-  const bool had = history_.count(impl) != 0;
-  if (has_one && !had) history_[impl] = Home{{0}};
+bool Recordings::had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one) {
+  GradientHistory& history = subject_.job.gradient_history();
+  const GradientHistory::Asker asker{*placement_, subject_.job.workers() == nullptr};
+  const bool had = history.find(name, parameter, asker).has_value();
+  if (has_one && !had) history.add(parameter, Home{{0}}, asker);
   return had;
 }
 

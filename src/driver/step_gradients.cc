@@ -128,7 +128,7 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
       home.cut_dim = own.cut_dim;
       home.pieces.push_back(own.piece);
     }
-    history[parameter.unsafeGetTensorImpl()] = home;
+    history.add(parameter, home, devices_.whose);
     holders_.push_back({std::move(home), parameter, readers_of(parameter)});
   }
   for (const auto& group : groups_) {
@@ -221,29 +221,39 @@ ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Ho
   return zeros;
 }
 
-// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
-// with them: a layer that is frozen in mid-training coasts on its momentum, which lies with the
-// stage that the layer was in.
+// A layer that is frozen in mid-training, or that other steps train, coasts on its momentum, which
+// lies with the stage that the layer was in. Where its optimizer has gradients as well, all of them
+// are one call: an optimizer of the user's own may count its steps.
 void StepGradients::bind_coasting(Model& model, const GradientHistory& history) {
   std::set<c10::TensorImpl*> has_gradient;
   for (const auto& holders : holders_) has_gradient.insert(holders.parameter.unsafeGetTensorImpl());
   std::map<size_t, Part> parts;
   for (const auto& [name, parameter] : model.parameters()) {
-    c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
-    const auto had = history.find(impl);
-    if (has_gradient.count(impl) != 0 || had == history.end()) continue;
-    const Home& home = had->second;
-    holders_.push_back({home, parameter, readers_of(parameter)});
-    if (!has_one_of(home.stages)) continue;
+    if (has_gradient.count(parameter.unsafeGetTensorImpl()) != 0) continue;
+    const std::optional<Home> home = history.find(name, parameter, devices_.whose);
+    if (!home) continue;
+    holders_.push_back({*home, parameter, readers_of(parameter)});
+    if (!has_one_of(home->stages)) continue;
     for (size_t optimizer : model.optimizers_of(parameter)) {
       parts[optimizer].optimizer = optimizer;
-      parts[optimizer].gradients.push_back(zeros_for(parameter, home));
-      parts[optimizer].summed.push_back(parts[optimizer].gradients.back());
+      parts[optimizer].gradients.push_back(zeros_for(parameter, *home));
     }
   }
-  if (parts.empty()) return;
-  auto& list = updates_.emplace_back();
-  for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
+  for (auto& [optimizer, part] : parts) add_coasting(std::move(part));
+}
+
+void StepGradients::add_coasting(Part coasting) {
+  for (auto list = updates_.rbegin(); list != updates_.rend(); ++list) {
+    for (auto& part : *list) {
+      if (part.optimizer != coasting.optimizer) continue;
+      part.gradients.insert(part.gradients.end(), coasting.gradients.begin(),
+                            coasting.gradients.end());
+      part.summed.insert(part.summed.end(), coasting.gradients.begin(), coasting.gradients.end());
+      return;
+    }
+  }
+  coasting.summed = coasting.gradients;
+  updates_.emplace_back().push_back(std::move(coasting));
 }
 
 void StepGradients::sum_into_first(DeviceTeam& team) {

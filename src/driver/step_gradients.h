@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "driver/compile.h"
+#include "driver/gradient_history.h"
 #include "driver/model.h"
 #include "program/placement.h"
 #include "runtime/device_team.h"
@@ -19,17 +20,6 @@
 #include "runtime/gradient_exchange.h"
 
 namespace epl {
-
-// Where a parameter that is updated lies, with the states of its optimizer.
-struct Home {
-  std::vector<int> stages;  // that have a gradient of it, in order
-  // Of a parameter that is cut over devices: the piece of each of `stages`.
-  int cut_dim = -1;
-  std::vector<Piece> pieces = {};
-};
-
-// Parameters that some step gave a gradient, and where they lay then.
-using GradientHistory = std::map<c10::TensorImpl*, Home>;
 
 // By parameter (a leaf): the stages that have a gradient of it, in order.
 std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan);
@@ -39,6 +29,7 @@ class StepGradients {
   // By device of this worker: its place and executor. By stage: the exchange between workers, null
   // for stages that this worker has no device of.
   struct Devices {
+    GradientHistory::Asker whose;
     std::vector<Place> places;
     std::vector<Executor*> executors;
     std::vector<GradientExchange*> exchanges;
@@ -54,7 +45,7 @@ class StepGradients {
     // coast.
     std::vector<std::vector<size_t>> entries;
   };
-  // Parameters in `history` that this step gives no gradient get zeros.
+  // Parameters in `history` that this step gives no gradient get zeros; what it gives one is added.
   void bind_updates(Model& model, GradientHistory& history);
   std::vector<std::vector<Part>>& updates() { return updates_; }
   // Who changes each parameter that the update changes on some worker. Alike on all of them.
@@ -107,6 +98,7 @@ class StepGradients {
   void add_update(const std::vector<size_t>& entries, Part& part) const;
   ParameterGradient sum_of(const Entry& entry) const;
   void bind_coasting(Model& model, const GradientHistory& history);
+  void add_coasting(Part coasting);
   ParameterGradient zeros_for(const at::Tensor& parameter, const Home& home) const;
   bool has_one_of(const std::vector<int>& stages) const;
   std::vector<int> readers_of(const at::Tensor& parameter) const;

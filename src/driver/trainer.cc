@@ -26,11 +26,6 @@ std::string text_of(const std::exception& error) {
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
 
-bool draws_random_numbers(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                     [](const Node& node) { return is_random(node.op); });
-}
-
 std::shared_ptr<Job> Trainer::Impl::current_job() {
   std::shared_ptr<Job> job = Job::current();
   if (job != nullptr) return job;
@@ -49,6 +44,7 @@ StepResult Trainer::Impl::step_with(const Rows& rows) {
   const auto begin = std::chrono::steady_clock::now();
   GivenBatch given;
   try {
+    const Job::StepTurn turn(*job);
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
@@ -173,8 +169,9 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   result.loss = meet_after_run(merged_loss(runs, ready, !takes_mean()), batches);
   result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
   keep_timeline(ready, runs);
+  // The plain loop writes state in the step, before the update.
+  ready.merge_state(job->workers());
   reduce_and_update(ready, result);
-  ready.average_state(job->workers());
   const bool gathers = config.get<bool>("pipeline.gather_parameters");
   epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
   if (gathers) {
@@ -186,6 +183,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
   if (verifies) ++verified;
   ++steps;
+  ++replicas.step;
   return result;
 }
 
@@ -340,12 +338,12 @@ void Trainer::save(const std::string& path) const {
     epl::gather_parameters(job, *last, Gather::kAll);
     gather_optimizer_states(job, *last, impl_->model);
   }
-  if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model);
+  if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model, impl_->replicas.step);
 }
 
 void Trainer::load(const std::string& path) {
   impl_->released = -1;
-  load_checkpoint(path, impl_->model);
+  impl_->replicas.step = load_checkpoint(path, impl_->model);
   ++impl_->loads;
 }
 

@@ -19,6 +19,7 @@
 #include "driver/job.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
+#include "driver/plain_run.h"
 #include "driver/recordings.h"
 #include "driver/verify_step.h"
 
@@ -26,8 +27,6 @@ namespace epl {
 
 // What a LibTorch exception says, without its stack trace.
 std::string text_of(const std::exception& error);
-
-bool draws_random_numbers(const Graph& graph);
 
 struct Trainer::Impl {
   Impl(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
@@ -69,15 +68,17 @@ struct Trainer::Impl {
   // --- a step by the user's own code: trainer_plain.cc
   bool runs_plainly() const;
   StepResult step_plainly(const DeviceBatches& batches, double seed);
-  void update_plainly(const std::vector<at::Tensor>& gradients);
+  double norm_of_plain(const PlainRun& plain, bool clipped) const;
+  void update_plainly(const PlainRun& plain);
   void make_plan(const DeviceBatches& batches);
   void tell_of_plain_steps();
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result) const;
   void reduce_and_update(ReadyStep& ready, StepResult& result);
-  double clip_locally(ReadyStep& ready);
-  double clip_reduced(ReadyStep& ready);
+  void tell_of_local_clipping(const ReadyStep& ready);
+  void clip_locally(ReadyStep& ready);
+  double norm_of_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   void check_all_is_here(const std::string& who) const;
@@ -93,7 +94,6 @@ struct Trainer::Impl {
   std::string why_divided(const ReadyStep& ready) const;
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
   double sum_over_workers(double value);
-  double largest_of_workers(double value);
   // What workers tell each other in each step, before the update: gives the loss of all.
   double meet_after_run(double loss, const DeviceBatches& batches);
 
@@ -129,6 +129,7 @@ struct Trainer::Impl {
   const TrainerOptions options;
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan
+  bool told_of_local_clipping = false;
   LocalReplicas replicas;
   Recordings recordings;
   int64_t verified = 0;     // steps that were compared with the plain program

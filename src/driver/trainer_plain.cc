@@ -1,6 +1,7 @@
 // Steps that run as the plain program would: by the user's own function and autograd.
 #include <algorithm>
 #include <iostream>
+#include <limits>
 
 #include "base/check.h"
 #include "driver/merge.h"
@@ -33,7 +34,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
                        !config.get<bool>("communication.clip_after_allreduce");
   if (locally) {
     request.clip_replica = [&](const std::vector<at::Tensor>& gradients) {
-      return clip_gradients(gradients, options, takes_mean() ? request.devices : 1);
+      clip_gradients(gradients, options, takes_mean() ? request.devices : 1);
     };
   }
   plain.run(request);
@@ -58,29 +59,42 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   }
   if (check_finite(result)) {
     plain.reduce(request);
-    std::vector<at::Tensor> gradients;
-    for (const auto& gradient : plain.gradients()) {
-      if (gradient.defined()) gradients.push_back(gradient);
-    }
-    result.gradient_norm = locally ? largest_of_workers(plain.replica_norm()) : 0;
-    if (clips(options) && !locally) result.gradient_norm = clip_gradients(gradients, options);
-    update_plainly(plain.gradients());
+    result.gradient_norm = norm_of_plain(plain, locally);
+    update_plainly(plain);
   } else {
     result.skipped = true;
   }
   timeline.seconds = seconds_since_begin();
   ++steps;
+  ++replicas.step;
   return result;
+}
+
+// The norm of the reduced gradients, which are clipped to it where no replica has clipped its own.
+double Trainer::Impl::norm_of_plain(const PlainRun& plain, bool clipped) const {
+  TrainerOptions asked = options;
+  if (clipped) {
+    asked.clip_grad_norm =
+        options.clip_grad_norm > 0 ? std::numeric_limits<double>::infinity() : 0;
+    asked.clip_grad_value = 0;
+  }
+  std::vector<at::Tensor> gradients;
+  for (const auto& gradient : plain.gradients()) {
+    if (gradient.defined()) gradients.push_back(gradient);
+  }
+  return clip_gradients(gradients, asked);
 }
 
 // Each optimizer gets all its gradients at once. What had one before and has none now goes on with
 // zeros, as in the plain loop.
-void Trainer::Impl::update_plainly(const std::vector<at::Tensor>& gradients) {
+void Trainer::Impl::update_plainly(const PlainRun& plain) {
   job->watch().doing(steps, "update");
+  const std::vector<at::Tensor>& gradients = plain.gradients();
   std::vector<std::vector<ParameterGradient>> by_optimizer(model.optimizers().size());
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const at::Tensor& parameter = model.parameters()[i].second;
-    const bool had = recordings.had_gradient(parameter, gradients[i].defined());
+    const auto& [name, parameter] = model.parameters()[i];
+    const bool had = recordings.had_gradient(name, parameter, gradients[i].defined()) ||
+                     plain.users_gradient(i).defined();
     if (!gradients[i].defined() && !had) continue;
     const at::Tensor gradient =
         gradients[i].defined() ? gradients[i] : at::zeros_like(parameter.detach());

@@ -122,7 +122,7 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
   agree_on_plan(ready);
   ready.hand_out_state();
-  for (const auto& replica : replicas.each) replica->streams.follow_seeds();
+  if (ready.draws_random_numbers()) replicas.begin_step();
   ready.begin(steps);
   job->watch().doing(steps, "compute");
   const double seed_of_device = seed(ready, ready.loss_slices());

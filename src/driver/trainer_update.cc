@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "driver/stage_parameters.h"
@@ -22,8 +25,19 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
       "or \"ignore\"");
 }
 
+// Once: it is not what the plain loop does with the whole batch.
+void Trainer::Impl::tell_of_local_clipping(const ReadyStep& ready) {
+  const std::string key = "communication.clip_after_allreduce";
+  const bool first = !std::exchange(told_of_local_clipping, true);
+  if (!first || config.origin(key) != "default" || job->cluster().worker_index != 0) return;
+  std::clog << "epl: " << key << " = false (default): each of the " << ready.plan().replicas
+            << " replicas clips the gradients of its own rows before they are reduced; with true "
+               "the reduced gradients are clipped, as the plain loop does with the whole batch\n";
+}
+
 // Every replica clips its own gradients, those of all its stages and slices together.
-double Trainer::Impl::clip_locally(ReadyStep& ready) {
+void Trainer::Impl::clip_locally(ReadyStep& ready) {
+  tell_of_local_clipping(ready);
   const Placement& placement = ready.placement();
   std::map<int, int> devices_here;  // by replica
   for (int device = 0; device < replicas.size(); ++device) {
@@ -38,30 +52,26 @@ double Trainer::Impl::clip_locally(ReadyStep& ready) {
   }
   std::vector<int> whole;
   for (const auto& [replica, devices] : devices_here) whole.push_back(replica);
-  std::vector<double> norms(whole.size());
   job->team().run([&](int device) {
     const c10::AutoGradMode no_grad(false);
     for (auto i = static_cast<size_t>(device); i < whole.size();
          i += static_cast<size_t>(replicas.size())) {
-      norms[i] =
-          clip_gradients(ready.gradients().of_replica(whole[i]), options, local_scale(ready));
+      clip_gradients(ready.gradients().of_replica(whole[i]), options, local_scale(ready));
     }
   });
-  return largest_of_workers(*std::max_element(norms.begin(), norms.end()));
 }
 
-double Trainer::Impl::largest_of_workers(double value) {
-  if (job->workers() == nullptr) return value;
-  const at::Tensor of_all = at::full({1}, value, at::kDouble);
-  job->workers()->all_reduce({of_all}, ReduceOp::kMax);
-  return of_all.item<double>();
-}
-
-// Where stages lie on other workers, their part of the norm comes from there.
-double Trainer::Impl::clip_reduced(ReadyStep& ready) {
+// The norm of the reduced gradients, which are clipped to it where each replica has not clipped its
+// own. Where stages lie on other workers, their part of the norm comes from there.
+double Trainer::Impl::norm_of_reduced(ReadyStep& ready) {
+  TrainerOptions asked = options;
+  if (clips_locally(ready)) {
+    asked.clip_grad_norm = std::numeric_limits<double>::infinity();  // asks for the norm alone
+    asked.clip_grad_value = 0;
+  }
   const std::vector<at::Tensor> gradients = ready.gradients().reduced();
   if (!ready.placement().has_roles() || job->workers() == nullptr) {
-    return clip_gradients(gradients, options);
+    return clip_gradients(gradients, asked);
   }
   const auto stages = stages_by_leaf(ready.plan());
   std::vector<bool> counts;
@@ -71,11 +81,11 @@ double Trainer::Impl::clip_reduced(ReadyStep& ready) {
     const auto& holders = entry.cut_dim < 0 ? stages.at(entry.leaf) : std::vector<int>{stage};
     counts.push_back(first_holder(ready, holders, job->cluster()) == job->cluster().worker_index);
   }
-  return clip_gradients_of_workers(gradients, counts, options, *job->workers());
+  return clip_gradients_of_workers(gradients, counts, asked, *job->workers());
 }
 
 void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
-  if (clips_locally(ready)) result.gradient_norm = clip_locally(ready);
+  if (clips_locally(ready)) clip_locally(ready);
   ready.start_reductions();
   ready.wait_for_reductions();
   reduce_tied(ready);
@@ -83,11 +93,11 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
     result.skipped = true;
     return;
   }
-  const bool clips_reduced = clips(options) && !clips_locally(ready);
   const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
-  const bool summed = replicas.size() > 1 && (clips_reduced || verifies);
+  const bool looks = clips(options) && (!clips_locally(ready) || options.clip_grad_norm > 0);
+  const bool summed = replicas.size() > 1 && (looks || verifies);
   if (summed) ready.gradients().sum_into_first(job->team());
-  if (clips_reduced) result.gradient_norm = clip_reduced(ready);
+  if (looks) result.gradient_norm = norm_of_reduced(ready);
   update(ready, summed);
 }
 

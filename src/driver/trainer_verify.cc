@@ -88,7 +88,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
       request.divided = "a tensor of the batch has no rows";
     }
   }
-  for (const auto& replica : replicas.each) replica->streams.follow_seeds();
+  replicas.begin_step();
   request.random_state = [&](int device) {
     return replicas[placement.has_roles() ? 0 : device].streams.default_generator().get_state();
   };

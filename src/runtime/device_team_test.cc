@@ -141,15 +141,17 @@ TEST(RandomStreams, OfOtherDevicesFollowFromSeedAndNumber) {
   EXPECT_FALSE(numbers.equal(drawn(second)));
 }
 
-TEST(RandomStreams, StartAnewWhereTheProgramSetsAnotherSeed) {
+TEST(RandomStreams, FollowFromSeedAndStep) {
   at::manual_seed(3);
   RandomStreams second(1);
   const at::Tensor numbers = drawn(second);
   at::manual_seed(4);
-  second.follow_seeds();
+  second.begin_step(0);
   EXPECT_FALSE(numbers.equal(drawn(second)));
   at::manual_seed(3);
-  second.follow_seeds();
+  second.begin_step(1);
+  EXPECT_FALSE(numbers.equal(drawn(second)));
+  second.begin_step(0);
   EXPECT_TRUE(numbers.equal(drawn(second)));
 }
 

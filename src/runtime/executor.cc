@@ -250,6 +250,9 @@ void Executor::run(int segment, int first, int end) {
 
 void Executor::run_call(BoundCall& bound) {
   const Call& call = *bound.call;
+  // Copies: LibTorch's boxed out= kernels with several outputs return references to arguments that
+  // they have dropped from the stack. What those refer to lives on in bound.arguments and, for
+  // those that are filled in late, in tensors_.
   stack_.assign(bound.arguments.begin(), bound.arguments.end());
   for (const auto& late : bound.late) {
     stack_[late.argument] = bind_operand(*late.operand, late.type);

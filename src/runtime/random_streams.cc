@@ -4,12 +4,21 @@
 
 namespace epl {
 
-// The finaliser of splitmix64: seeds of neighbouring devices have nothing in common.
-uint64_t RandomStreams::seed_from(uint64_t users_seed) const {
-  uint64_t x = users_seed + 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(device_);
+namespace {
+
+// The finaliser of splitmix64: neighbouring numbers have nothing in common.
+uint64_t mixed(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t RandomStreams::seed_from(uint64_t users_seed) const {
+  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ULL;
+  const uint64_t of_device = mixed(users_seed + kGolden * static_cast<uint64_t>(device_));
+  return mixed(of_device + kGolden * static_cast<uint64_t>(step_));
 }
 
 at::Generator RandomStreams::of(const at::Generator& users) {
@@ -17,12 +26,11 @@ at::Generator RandomStreams::of(const at::Generator& users) {
     if (stream.users == users) return stream.own;
   }
   at::Generator own = users;
-  const uint64_t seed = users.current_seed();
   if (device_ != 0) {
     own = users.clone();
-    own.set_current_seed(seed_from(seed));
+    own.set_current_seed(seed_from(users.current_seed()));
   }
-  streams_.push_back({users, seed, own});
+  streams_.push_back({users, own});
   return own;
 }
 
@@ -30,14 +38,10 @@ at::Generator RandomStreams::default_generator() {
   return of(at::detail::getDefaultCPUGenerator());
 }
 
-void RandomStreams::follow_seeds() {
+void RandomStreams::begin_step(int64_t step) {
+  step_ = step;
   if (device_ == 0) return;
-  for (auto& stream : streams_) {
-    const uint64_t seed = stream.users.current_seed();
-    if (seed == stream.seed) continue;
-    stream.seed = seed;
-    stream.own.set_current_seed(seed_from(seed));
-  }
+  for (auto& stream : streams_) stream.own.set_current_seed(seed_from(stream.users.current_seed()));
 }
 
 std::vector<at::Tensor> RandomStreams::states() const {

@@ -2,8 +2,9 @@
 //
 // The first device of the job draws from the generators that the user's program uses, so that one
 // device gives the plain program's numbers. Every other device has a stream of its own for each of
-// them, whose seed follows from the user's seed and the number of the device: the same seed and the
-// same devices give the same numbers, whatever the timing.
+// them, whose seed follows from the user's seed, the number of the device and the number of the
+// step: the same seed and the same devices give the same numbers, whatever the timing, and a
+// training that is resumed at a step draws what it would have drawn.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -21,8 +22,8 @@ class RandomStreams {
   at::Generator of(const at::Generator& users);
   at::Generator default_generator();
 
-  // Starts anew those streams whose generator got another seed by the user (torch::manual_seed).
-  void follow_seeds();
+  // Every step starts the streams of devices other than the first anew.
+  void begin_step(int64_t step);
 
   // All that it has handed out, to be set back where a run has to start over.
   std::vector<at::Tensor> states() const;
@@ -31,12 +32,12 @@ class RandomStreams {
  private:
   struct Stream {
     at::Generator users;
-    uint64_t seed;
     at::Generator own;
   };
   uint64_t seed_from(uint64_t users_seed) const;
 
   const int device_;
+  int64_t step_ = 0;
   std::vector<Stream> streams_;
 };
 

@@ -192,6 +192,8 @@ class PlainDevices {
     const int count = devices * variant_.micro_batches();
     for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->zero_grad();
     begin(parameters_of(turn));
+    for (RandomStreams& streams : streams_) streams.begin_step(steps_[&turn]);
+    ++steps_[&turn];
     TurnResult result;
     const std::vector<Batch> parts = cut(batch, count);
     for (int device = 0; device < devices; ++device) {
@@ -200,11 +202,16 @@ class PlainDevices {
         own.push_back(parts[part_of(device, i)]);
       }
       run_device(device, [&] { run_micro_batches(turn, own, count, variant_.sums(), result); });
-      result.gradient_norm = std::max(result.gradient_norm, take_gradients());
+      take_gradients();
     }
     finish_metrics(count, result);
     end();
-    if (!variant_.clips_locally()) result.gradient_norm = clip(parameters_, variant_.options());
+    if (!variant_.clips_locally()) {
+      result.gradient_norm = clip(parameters_, variant_.options());
+    } else if (variant_.options().clip_grad_norm > 0) {  // the norm of what was clipped and reduced
+      result.gradient_norm =
+          torch::nn::utils::clip_grad_norm_(parameters_, 1e30, variant_.options().clip_norm_type);
+    }
     for (const OptimizerPointer& optimizer : turn.optimizers) optimizer->step();
     return result;
   }
@@ -255,15 +262,14 @@ class PlainDevices {
 
   // Adds the device's gradients to the sum. A device's own gradient is what it hands in times the
   // number of devices.
-  double take_gradients() {
+  void take_gradients() {
     torch::NoGradGuard no_grad;
     const double scale = variant_.sums() ? 1 : variant_.row_devices();
-    double norm = 0;
     if (variant_.clips_locally()) {
       for (torch::Tensor& parameter : parameters_) {
         if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad() * scale;
       }
-      norm = clip(parameters_, variant_.options());
+      clip(parameters_, variant_.options());
     }
     for (size_t i = 0; i < parameters_.size(); ++i) {
       torch::Tensor own = std::exchange(parameters_[i].mutable_grad(), torch::Tensor());
@@ -271,7 +277,6 @@ class PlainDevices {
       if (variant_.clips_locally()) own = own / scale;
       sums_[i] = sums_[i].defined() ? sums_[i] + own : own;
     }
-    return norm;
   }
 
   void end() {
@@ -285,6 +290,7 @@ class PlainDevices {
 
   const Variant& variant_;
   std::vector<RandomStreams> streams_;
+  std::map<const Turn*, int64_t> steps_;  // a trainer each, which counts for itself
   std::vector<torch::Tensor> buffers_;
   std::vector<torch::Tensor> parameters_;
   std::vector<torch::Tensor> sums_;

@@ -1,0 +1,68 @@
+// Which parameters of this process some step gave a gradient, and where they lay then.
+//
+// In the plain loop zero_grad() leaves zeros where a gradient once was, and the optimizer goes on
+// with them: momentum, weight decay and moments of a head move on in the steps of other heads. So
+// what one trainer gave a gradient coasts in the steps of every trainer whose optimizer holds it:
+// the history is the process's, held by the Job and shared by its trainers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layout/layout.h"
+#include "program/placement.h"
+
+namespace epl {
+
+// Where a parameter that is updated lies, with the states of its optimizer.
+struct Home {
+  std::vector<int> stages;  // that have a gradient of it, in order
+  // Of a parameter that is cut over devices: the piece of each of `stages`.
+  int cut_dim = -1;
+  std::vector<Piece> pieces = {};
+
+  bool operator==(const Home& other) const;
+};
+
+class GradientHistory {
+ public:
+  // Whose step it is that gives gradients, or does not.
+  struct Asker {
+    const Placement& placement;
+    bool alone;  // there is one worker, which has all
+  };
+  void add(const at::Tensor& parameter, const Home& home, const Asker& asker);
+
+  // The home of a parameter in a step that gives it no gradient; none where it never had one. One
+  // that has a .grad() counts: the plain loop has trained it. Throws epl::Error where another
+  // trainer put it and its optimizer's state on stages of several workers that are not the asker's.
+  std::optional<Home> find(const std::string& name, const at::Tensor& parameter,
+                           const Asker& asker) const;
+
+  // Grows with whatever is added: who has looked before then looks again.
+  int64_t version() const { return version_; }
+
+  void for_each(
+      const std::function<void(c10::TensorImpl* parameter, const Home& home)>& look) const;
+
+ private:
+  // The weak reference keeps an address from coming back as that of another parameter.
+  using WeakParameter = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  struct Entry {
+    WeakParameter parameter;
+    Home home;
+    Placement placement;
+  };
+  void forget_freed();
+
+  std::map<c10::TensorImpl*, Entry> entries_;
+  size_t looked_through_ = 0;  // entries that were left when the freed ones were last forgotten
+  int64_t version_ = 0;
+};
+
+}  // namespace epl

@@ -1,0 +1,89 @@
+#include "driver/module_options.h"
+
+#include <torch/nn/functional/instancenorm.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/rnn.h>
+
+#include <cstring>
+
+namespace epl {
+namespace {
+
+// Hands the module to `look` where it is of one of the classes.
+template <typename... Classes, typename Look>
+void where_it_is(const torch::nn::Module& module, const Look& look) {
+  const auto try_one = [&](const auto* of_class) {
+    if (of_class != nullptr) look(*of_class);
+  };
+  (try_one(dynamic_cast<const Classes*>(&module)), ...);
+}
+
+int64_t bits_of(double number) {
+  int64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+}  // namespace
+
+void ModuleOptions::add(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  const auto note = [&](const auto&... numbers) { (numbers_.emplace_back(&numbers), ...); };
+  where_it_is<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl, nn::AlphaDropoutImpl,
+              nn::FeatureAlphaDropoutImpl>(
+      module, [&](const auto& drop) { note(drop.options.p(), drop.options.inplace()); });
+  where_it_is<nn::BatchNorm1dImpl, nn::BatchNorm2dImpl, nn::BatchNorm3dImpl, nn::InstanceNorm1dImpl,
+              nn::InstanceNorm2dImpl, nn::InstanceNorm3dImpl>(module, [&](const auto& norm) {
+    note(norm.options.eps(), norm.options.momentum(), norm.options.track_running_stats());
+  });
+  where_it_is<nn::LayerNormImpl, nn::GroupNormImpl>(
+      module, [&](const auto& norm) { note(norm.options.eps()); });
+  where_it_is<nn::LocalResponseNormImpl>(module, [&](const auto& norm) {
+    note(norm.options.size(), norm.options.alpha(), norm.options.beta(), norm.options.k());
+  });
+  where_it_is<nn::EmbeddingImpl, nn::EmbeddingBagImpl>(module, [&](const auto& table) {
+    note(table.options.max_norm(), table.options.norm_type(), table.options.scale_grad_by_freq());
+  });
+  // Their forward() reads the dropout of the base class's options.
+  where_it_is<nn::RNNImpl, nn::LSTMImpl, nn::GRUImpl>(
+      module, [&](const auto& layers) { note(layers.options_base.dropout()); });
+  where_it_is<nn::MultiheadAttentionImpl>(
+      module, [&](const auto& attention) { note(attention.options.dropout()); });
+  where_it_is<nn::LeakyReLUImpl>(module,
+                                 [&](const auto& unit) { note(unit.options.negative_slope()); });
+  where_it_is<nn::ELUImpl, nn::CELUImpl>(module,
+                                         [&](const auto& unit) { note(unit.options.alpha()); });
+  where_it_is<nn::HardtanhImpl>(
+      module, [&](const auto& unit) { note(unit.options.min_val(), unit.options.max_val()); });
+  where_it_is<nn::RReLUImpl>(
+      module, [&](const auto& unit) { note(unit.options.lower(), unit.options.upper()); });
+  where_it_is<nn::HardshrinkImpl, nn::SoftshrinkImpl>(
+      module, [&](const auto& unit) { note(unit.options.lambda()); });
+  where_it_is<nn::SoftplusImpl>(
+      module, [&](const auto& unit) { note(unit.options.beta(), unit.options.threshold()); });
+  where_it_is<nn::ThresholdImpl>(
+      module, [&](const auto& unit) { note(unit.options.threshold(), unit.options.value()); });
+  where_it_is<nn::SoftmaxImpl, nn::LogSoftmaxImpl, nn::SoftminImpl, nn::GLUImpl>(
+      module, [&](const auto& unit) { note(unit.options.dim()); });
+}
+
+void ModuleOptions::append_to(std::vector<int64_t>& key) const {
+  const auto append = [&](const auto* number) {
+    using Type = std::decay_t<decltype(*number)>;
+    if constexpr (std::is_same_v<Type, double>) {
+      key.push_back(bits_of(*number));
+    } else if constexpr (std::is_same_v<Type, c10::optional<double>>) {
+      key.push_back(number->has_value() ? bits_of(**number) : -1);  // -1 is no number's
+    } else {
+      key.push_back(static_cast<int64_t>(*number));
+    }
+  };
+  for (const Number& number : numbers_) std::visit(append, number);
+}
+
+}  // namespace epl
