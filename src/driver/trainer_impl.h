@@ -76,7 +76,7 @@ struct Trainer::Impl {
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result) const;
   void reduce_and_update(ReadyStep& ready, StepResult& result);
-  void tell_of_local_clipping(const ReadyStep& ready);
+  void tell_of_local_clipping(int replica_count);
   void clip_locally(ReadyStep& ready);
   double norm_of_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);

@@ -33,6 +33,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   const bool locally = clips(options) && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
   if (locally) {
+    tell_of_local_clipping(request.devices);
     request.clip_replica = [&](const std::vector<at::Tensor>& gradients) {
       clip_gradients(gradients, options, takes_mean() ? request.devices : 1);
     };
@@ -74,8 +75,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
 double Trainer::Impl::norm_of_plain(const PlainRun& plain, bool clipped) const {
   TrainerOptions asked = options;
   if (clipped) {
-    asked.clip_grad_norm =
-        options.clip_grad_norm > 0 ? std::numeric_limits<double>::infinity() : 0;
+    asked.clip_grad_norm = options.clip_grad_norm > 0 ? std::numeric_limits<double>::infinity() : 0;
     asked.clip_grad_value = 0;
   }
   std::vector<at::Tensor> gradients;

@@ -26,18 +26,18 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
 }
 
 // Once: it is not what the plain loop does with the whole batch.
-void Trainer::Impl::tell_of_local_clipping(const ReadyStep& ready) {
+void Trainer::Impl::tell_of_local_clipping(int replica_count) {
   const std::string key = "communication.clip_after_allreduce";
   const bool first = !std::exchange(told_of_local_clipping, true);
   if (!first || config.origin(key) != "default" || job->cluster().worker_index != 0) return;
-  std::clog << "epl: " << key << " = false (default): each of the " << ready.plan().replicas
+  std::clog << "epl: " << key << " = false (default): each of the " << replica_count
             << " replicas clips the gradients of its own rows before they are reduced; with true "
                "the reduced gradients are clipped, as the plain loop does with the whole batch\n";
 }
 
 // Every replica clips its own gradients, those of all its stages and slices together.
 void Trainer::Impl::clip_locally(ReadyStep& ready) {
-  tell_of_local_clipping(ready);
+  tell_of_local_clipping(ready.plan().replicas);
   const Placement& placement = ready.placement();
   std::map<int, int> devices_here;  // by replica
   for (int device = 0; device < replicas.size(); ++device) {
