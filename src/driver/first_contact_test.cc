@@ -29,7 +29,9 @@ TEST_F(FirstContact, ReadingATensorThatStepWasNotGivenIsAnError) {
       "  asked by: the step function\n"
       "  try:      all that the function reads in step(): trainer.step({x, y}) for batch[0] and "
       "batch[1]");
-  EXPECT_EQ(error_of_batch({}).find("epl: there is no batch[0]: the batch has 0 tensors\n"), 0);
+  const std::string message = error_of_batch({});
+  // Which one is read first is the compiler's choice.
+  EXPECT_NE(message.find("]: the batch has 0 tensors\n"), std::string::npos) << message;
 }
 
 // It was the mean over nothing, and the advice was a smaller learning rate.

@@ -71,8 +71,11 @@ TEST_F(MemoryAccount, IsNearTheSystemsFigure) {
   const Peaks epl = peaks_of(train_by_epl);
   if (plain.system < 32) GTEST_SKIP() << "this system does not reset VmHWM";
   EXPECT_NEAR(epl.mapped, 32, 1) << "the states of Adam";
-  EXPECT_NEAR(epl.account, epl.system, 0.15 * epl.system + 4);
-  EXPECT_NEAR(plain.account, plain.system, 0.15 * plain.system + 4);
+  // Huge pages at the ends of segments, and what libraries keep for themselves: on both sides
+  // alike.
+  EXPECT_NEAR(epl.account, epl.system, 0.1 * epl.system + 20);
+  EXPECT_NEAR(plain.account, plain.system, 0.1 * plain.system + 20);
+  EXPECT_NEAR(epl.account / plain.account, epl.system / plain.system, 0.1);
 }
 
 TEST_F(MemoryAccount, CountsWrittenPagesAloneAndForgetsThemWithTheirTensor) {
