@@ -40,13 +40,17 @@ struct StepResult {
   double loss = 0;                               // mean over the micro batches
   std::map<std::string, torch::Tensor> metrics;  // merged, by name
   bool skipped = false;                          // the loss was not finite and no update was made
-  double gradient_norm = 0;                      // before clipping; 0 unless clip_grad_norm is set
-  double seconds = 0;                            // that step() took, recording and waits included
+  // Of the reduced gradients, before they are clipped where it is they that are; 0 unless
+  // clip_grad_norm is set.
+  double gradient_norm = 0;
+  double seconds = 0;  // that step() took, recording and waits included
 };
 
 struct TrainerOptions {
   // As torch::nn::utils::clip_grad_norm_ and clip_grad_value_, applied to the accumulated gradients
-  // before the update. 0 switches off.
+  // before the update. 0 switches off. On several replicas each clips the gradients of its own rows
+  // before they are reduced, which is not what the plain loop does with the whole batch;
+  // communication.clip_after_allreduce = true is.
   double clip_grad_norm = 0;
   double clip_norm_type = 2;
   double clip_grad_value = 0;
@@ -79,6 +83,8 @@ class Trainer {
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 
+  // Steps that several threads ask for run one after the other, whichever trainers they are of.
+  //
   // One update from this batch, cut evenly along dim 0 into pipeline.num_micro_batch micro batches.
   // The second form takes step({x, y}), and step() where the function reads no batch.
   StepResult step(const Batch& batch);

@@ -177,18 +177,17 @@ std::vector<std::string> trainable_of_no_optimizer(const Graph& graph) {
 
 }  // namespace
 
-// The loss requires a gradient: where it is of no parameter of the optimizers, it is of another
-// network's.
+// Later a step may find nothing to be trained in its batch and return a loss of its own.
 void Model::check_trained(const Graph& recorded) {
   const std::vector<std::string> others = trainable_of_no_optimizer(recorded);
-  EPL_CHECK(
-      !recorded.gradients.empty(),
-      concat("the loss depends on none of the ", count(listed_.size(), "parameter"),
-             " of the optimizers, but on ", others.empty() ? "tensors" : concat(others.size()),
-             " that no optimizer of the trainer has", others.empty() ? "" : ": " + some_of(others)),
-      "epl::Trainer",
-      "an optimizer that is made of the parameters of the network that the step uses, after "
-      "that network");
+  trains_ = trains_ || !recorded.gradients.empty();
+  EPL_CHECK(trains_ || others.empty(),
+            concat("the loss depends on none of the ", count(listed_.size(), "parameter"),
+                   " of the optimizers, but on ", others.size(),
+                   " that no optimizer of the trainer has: ", some_of(others)),
+            "epl::Trainer",
+            "an optimizer that is made of the parameters of the network that the step uses, after "
+            "that network");
   if (others.empty() || told_of_untrained_) return;
   told_of_untrained_ = true;
   std::clog << "epl: the step reads " << count(others.size(), "parameter")

@@ -41,8 +41,9 @@ class Model {
   void append_modes(std::vector<int64_t>& key) const;
 
   // Throws epl::Error where there is nothing to be trained: before a recording where the optimizers
-  // have no parameters, after it where the step gives none of them a gradient, which happens with
-  // the optimizer of another network. Says once which parameters no optimizer has.
+  // have no parameters, after the first one where the step gives none of them a gradient but reads
+  // parameters of the modules that no optimizer has: the optimizer is that of another network. Says
+  // once which parameters no optimizer has.
   void check_has_parameters() const;
   void check_trained(const Graph& recorded);
 
@@ -72,6 +73,7 @@ class Model {
   // optimizer has. They live as long as parameters_ holds them.
   std::vector<c10::TensorImpl*> listed_;
   std::vector<size_t> listed_of_;
+  bool trains_ = false;  // some recorded step gave a parameter a gradient
   bool told_of_untrained_ = false;
   NamedTensors parameters_;
   NamedTensors state_;
