@@ -47,18 +47,22 @@ bool all_have_the_same(const ReadyStep& step, size_t metric) {
 }
 
 // Whether all parts or any of them must be true the step alone can say.
-void check_mergeable(const ReadyStep& step, size_t metric, int slices) {
-  const Graph& graph = step.compiled().graph;
-  const Metric& merged = graph.metrics[metric];
-  const int parts = step.plan().replicas * step.plan().micro_batches *
-                    (all_have_the_same(step, metric) ? 1 : slices);
-  EPL_CHECK(parts == 1 || graph.value(merged.value).type.dtype != at::kBool ||
-                merged.collection != collections::kGlobalMean,
-            concat("the metric \"", merged.name, "\" is a truth value, and ", parts,
+void check_mergeable(const std::string& name, const std::string& collection, at::ScalarType type,
+                     size_t parts) {
+  EPL_CHECK(parts == 1 || type != at::kBool || collection != collections::kGlobalMean,
+            concat("the metric \"", name, "\" is a truth value, and ", parts,
                    " parts of the batch give one each"),
             "epl::StepOutput",
-            concat("a count: ", merged.name,
+            concat("a count: ", name,
                    ".to(torch::kLong) is summed; or epl::add_to_collection(GLOBAL_CONCAT, ...)"));
+}
+
+void check_mergeable(const ReadyStep& step, size_t metric, size_t slices) {
+  const Graph& graph = step.compiled().graph;
+  const Metric& merged = graph.metrics[metric];
+  const auto parts = static_cast<size_t>(step.plan().replicas * step.plan().micro_batches);
+  check_mergeable(merged.name, merged.collection, graph.value(merged.value).type.dtype,
+                  all_have_the_same(step, metric) ? parts : parts * slices);
 }
 
 }  // namespace
@@ -116,7 +120,7 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
     const Placement& placement = step.placement();
     const auto slices =
         static_cast<size_t>(placement.devices_of_group(placement.group(static_cast<int>(stage))));
-    check_mergeable(step, i, static_cast<int>(slices));
+    check_mergeable(step, i, slices);
     std::vector<at::Tensor> parts;
     size_t devices = 0;
     for (const auto& run : runs) {
@@ -155,6 +159,7 @@ std::map<std::string, at::Tensor> merge_metrics_of_replicas(const std::vector<De
       }
       if (workers != nullptr) parts = gather_from_workers(parts, *workers);
     }
+    check_mergeable(name, first.collection, parts[0].scalar_type(), parts.size());
     merged[name] = merge_metric(first.collection, parts);
   }
   return merged;

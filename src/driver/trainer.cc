@@ -147,6 +147,9 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
     return step_plainly({{given.whole}}, 1);
   }
   const DeviceBatches batches = rows.cut(all);
+  if (steps == 0) {
+    check_same_on_all_workers(*job, "the rows of a micro batch", describe_batch(batches[0][0]));
+  }
   given.seen = batches[0][0];
   if (runs_plainly()) return step_plainly(batches, plain_seed());
   try {
