@@ -238,6 +238,7 @@ Capture capture_step(const CaptureRequest& request) {
   }
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
   capture.closed_over = recorder.closed_over();
+  capture.unreplayable = recorder.unreplayable();
 
   capture.graph = recorder.take_graph();
   capture.graph.taskgraphs = recording.finish();

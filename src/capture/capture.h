@@ -38,6 +38,8 @@ struct Capture {
   // The tensors that the step closes over. Where one is gone, the user has assigned another one to
   // its variable, and the recording is out of date.
   std::vector<WeakTensor> closed_over;
+  // Why a replay would not be right; empty where nothing speaks against it.
+  std::string unreplayable;
 };
 
 Capture capture_step(const CaptureRequest& request);

@@ -482,6 +482,10 @@ std::vector<WeakTensor> Recorder::closed_over() const {
   return result;
 }
 
+void Recorder::cannot_be_replayed(const std::string& why) {
+  if (unreplayable_.empty()) unreplayable_ = why;
+}
+
 Graph Recorder::take_graph() {
   std::vector<Node> kept = settle_temporaries();
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {

@@ -97,6 +97,11 @@ class Recorder {
   // The same moment: the tensors that the step closes over and somebody else holds.
   std::vector<WeakTensor> closed_over() const;
 
+  // Something was seen that a replay would not do again, or not in the same way. The first reason
+  // is kept.
+  void cannot_be_replayed(const std::string& why);
+  const std::string& unreplayable() const { return unreplayable_; }
+
   // The recorder is spent. Whatever else the step made should be gone by now.
   Graph take_graph();
 
@@ -125,6 +130,7 @@ class Recorder {
   void claim_value(ValueId id, const ForwardPlace& forward);
 
   Graph graph_;
+  std::string unreplayable_;
   Phase phase_ = Phase::kForward;
   std::optional<ForwardPlace> backward_of_;
   std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first
