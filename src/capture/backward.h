@@ -6,6 +6,11 @@
 // recorder whose operators come next.
 // What autograd does between two nodes, the sums of gradients of a value with several users,
 // belongs where the last part of the sum is made.
+//
+// Leaves. Where backward runs the user's own code, a torch::autograd::Function or a hook, the whole
+// of it runs as the user's backward() would, into grad(): hooks of parameters change what arrives
+// there, and a backward() inside of a Function adds to it. Elsewhere the gradients are asked for by
+// themselves, which computes those of trained parameters alone and copies none.
 #pragma once
 
 #include <vector>
@@ -20,10 +25,29 @@ struct TaskGraphBorder {
   int taskgraph;
 };
 
-// d loss / d parameter, undefined for a parameter that the loss does not depend on.
+// What tensors have in grad() is put aside while this stands.
+class EmptiedGradients {
+ public:
+  explicit EmptiedGradients(std::vector<at::Tensor> tensors);
+  ~EmptiedGradients();
+  EmptiedGradients(const EmptiedGradients&) = delete;
+  EmptiedGradients& operator=(const EmptiedGradients&) = delete;
+
+ private:
+  const std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> before_;
+};
+
+// Those that autograd may reach: grad() of the trained ones is empty, and nothing stays in that of
+// the others.
+struct AutogradLeaves {
+  const std::vector<at::Tensor>& trained;
+  const std::vector<at::Tensor>& others;
+};
+
+// d loss / d parameter of the trained ones, undefined where the loss does not depend on it.
 std::vector<at::Tensor> record_backward(Recorder& recorder, const at::Tensor& loss,
-                                        const at::Tensor& seed,
-                                        const std::vector<at::Tensor>& parameters,
+                                        const at::Tensor& seed, const AutogradLeaves& leaves,
                                         const std::vector<TaskGraphBorder>& borders);
 
 }  // namespace epl

@@ -48,6 +48,15 @@ std::vector<at::Tensor> trained_tensors(const CaptureRequest& request) {
   return trained;
 }
 
+// Parameters that no optimizer of the trainer has.
+std::vector<at::Tensor> other_leaves(const CaptureRequest& request) {
+  std::vector<at::Tensor> leaves;
+  for (const auto& [name, tensor] : request.state) {
+    if (tensor.defined() && tensor.requires_grad() && tensor.is_leaf()) leaves.push_back(tensor);
+  }
+  return leaves;
+}
+
 // The leaf of each parameter.
 std::map<c10::TensorImpl*, int> parameter_leaves(const Graph& graph) {
   std::map<c10::TensorImpl*, int> leaves;
@@ -86,32 +95,12 @@ class NoTrace {
 };
 
 // The trainer runs backward and update; a step function that does so as well would do it twice.
-// What the parameters have in grad() is put aside for it, so that zero_grad() finds nothing.
-class NoBackward {
- public:
-  explicit NoBackward(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
-    for (const auto& parameter : parameters) {
-      before_.push_back(parameter.grad());
-      parameter.mutable_grad() = at::Tensor();
-    }
+void check_no_backward(const std::vector<at::Tensor>& trained) {
+  for (const auto& parameter : trained) {
+    EPL_CHECK(!parameter.grad().defined(), "the step function calls backward() itself",
+              "epl::Trainer", "return the loss: epl::Trainer::step runs backward and the update");
   }
-  ~NoBackward() {
-    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = before_[i];
-  }
-  NoBackward(const NoBackward&) = delete;
-  NoBackward& operator=(const NoBackward&) = delete;
-
-  void check() const {
-    for (const auto& parameter : parameters_) {
-      EPL_CHECK(!parameter.grad().defined(), "the step function calls backward() itself",
-                "epl::Trainer", "return the loss: epl::Trainer::step runs backward and the update");
-    }
-  }
-
- private:
-  const std::vector<at::Tensor>& parameters_;
-  std::vector<at::Tensor> before_;
-};
+}
 
 // What the run gave. Its tensors, and with them those of the autograd graph, live as long as this.
 struct RecordedRun {
@@ -135,14 +124,15 @@ RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
                          std::vector<TaskGraphBorder>& borders) {
   const at::AutoGradMode grad_mode(true);
   const RecorderGuard guard(recorder);
-  const NoBackward no_backward(trained);
+  const EmptiedGradients emptied(trained);  // so that the step's zero_grad() finds nothing
   RecordedRun run{request.step(request.batch), {}, {}};
-  no_backward.check();
+  check_no_backward(trained);
   check_loss(run.output.loss);
   check_trained(trained);
   borders.push_back({std::numeric_limits<uint64_t>::max(), current_taskgraph()});
   const at::Tensor seed = declare_seed(recorder, run.output.loss, request.seed.value_or(1));
-  run.gradients = record_backward(recorder, run.output.loss, seed, trained, borders);
+  run.gradients =
+      record_backward(recorder, run.output.loss, seed, {trained, other_leaves(request)}, borders);
   run.collected = take_collections();
   return run;
 }
@@ -185,11 +175,15 @@ void check_stages(const std::vector<Strategy>& taskgraphs, const CaptureRequest&
 }
 
 void check_nothing_kept(const Recorder& recorder) {
-  const std::string kept = recorder.describe_kept();
+  const std::vector<std::string> kept = recorder.describe_kept();
+  const std::string which =
+      kept.size() == 1 ? concat("a tensor that it computed, ", join(kept, ""), ",")
+                       : concat(kept.size(), " tensors that it computed, ", join(kept, ", "), ",");
   EPL_CHECK(
       kept.empty(),
-      concat("the step function keeps a tensor that it computed, ", kept,
-             ", after it has returned: replayed steps would never change it"),
+      concat("the step function keeps ", which,
+             " after it has returned: replayed steps would never change ",
+             kept.size() == 1 ? "it" : "them"),
       "epl::Trainer",
       "return it as a metric, write it by copy_() into a tensor that lives outside of the step, "
       "or set debug.kept_tensor = \"ignore\" where nobody reads it");
@@ -220,6 +214,21 @@ void RunEffects::apply() const {
   const c10::AutoGradMode no_grad(false);
   for (const auto& [tensor, contents] : written) at::Tensor(tensor).copy_(contents);
   for (const auto& [generator, state] : generators) at::Generator(generator).set_state(state);
+}
+
+ClosedOver::ClosedOver(const at::Tensor& user) : tensor(user.getIntrusivePtr()) {
+  if (user.layout() != c10::kStrided) return;
+  storage = user.storage().unsafeGetStorageImpl();
+  type = type_of(user);
+}
+
+bool ClosedOver::is_as_recorded() const {
+  const auto now = tensor.lock();
+  if (!now) return false;
+  if (storage == nullptr) return true;
+  return now->storage().unsafeGetStorageImpl() == storage && now->storage_offset() == type.offset &&
+         now->sizes() == type.sizes && now->strides() == type.strides &&
+         now->dtype() == c10::scalarTypeToTypeMeta(type.dtype);
 }
 
 Capture capture_step(const CaptureRequest& request) {

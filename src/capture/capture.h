@@ -18,6 +18,18 @@
 namespace epl {
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+// A tensor of the user's, and the memory that it showed when the step was recorded.
+struct ClosedOver {
+  explicit ClosedOver(const at::Tensor& tensor);
+  // Whether the tensor lives and shows the same memory in the same way: not where another one was
+  // assigned to its variable, nor after set_data().
+  bool is_as_recorded() const;
+
+  WeakTensor tensor;
+  const c10::StorageImpl* storage = nullptr;  // null where it is not strided
+  TensorType type;
+};
+
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct CaptureRequest {
@@ -50,9 +62,9 @@ struct Capture {
   Graph graph;
   double loss = 0;  // of the recorded run: a replay on the same batch must give it again
   std::vector<at::Tensor> metric_values;  // of the recorded run, as Graph::metrics
-  // The tensors that the step closes over. Where one is gone, the user has assigned another one to
-  // its variable, and the recording is out of date.
-  std::vector<WeakTensor> closed_over;
+  // The tensors that the step closes over. Where one is not as recorded, the recording is out of
+  // date.
+  std::vector<ClosedOver> closed_over;
   RunEffects effects;  // empty unless asked for
   // Why a replay would not be right; empty where nothing speaks against it.
   std::string unreplayable;

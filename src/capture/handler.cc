@@ -40,20 +40,29 @@ void handle(const c10::OperatorHandle& called, c10::DispatchKeySet, torch::jit::
   current_recorder->record(op, stack, [&] { op.callBoxed(stack); });
 }
 
-// Composite operators do not reach the dispatcher's lower keys, but profiling callbacks see them.
-std::unique_ptr<at::ObserverContext> enter_op(const at::RecordFunction& function) {
-  if (current_recorder != nullptr) {
-    EnclosingOp op{function.name(), {}};
-    if (op.name == "aten::one_hot") {
-      op.inputs.assign(function.inputs().begin(), function.inputs().end());
-    }
-    current_recorder->enter_op(std::move(op));
-  }
-  return nullptr;
+// What runs inside of a recorded operator is no part of the step.
+bool is_seen() {
+  return current_recorder != nullptr && !c10::impl::tls_is_dispatch_key_excluded(kKey);
 }
 
-void leave_op(const at::RecordFunction&, at::ObserverContext*) {
-  if (current_recorder != nullptr) current_recorder->leave_op();
+// Composite operators do not reach the dispatcher's lower keys, but profiling callbacks see them.
+// Returned where the operator was told of, so that its end is told of as well.
+struct Entered final : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> enter_op(const at::RecordFunction& function) {
+  if (!is_seen()) return nullptr;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+  const auto name = function.operator_name();
+  EnclosingOp op{name ? c10::toString(*name) : function.name(), {}};
+  if (needs_inputs(op.name)) op.inputs.assign(function.inputs().begin(), function.inputs().end());
+  current_recorder->enter_op(std::move(op));
+  return std::make_unique<Entered>();
+}
+
+void leave_op(const at::RecordFunction& function, at::ObserverContext* entered) {
+  if (entered == nullptr || current_recorder == nullptr) return;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+  current_recorder->leave_op(function.outputs());
 }
 
 }  // namespace
@@ -65,7 +74,8 @@ TORCH_LIBRARY_IMPL(_, Fake, library) {
 RecorderGuard::RecorderGuard(Recorder& recorder)
     : callback_(at::addThreadLocalCallback(at::RecordFunctionCallback(enter_op, leave_op)
                                                .scopes({at::RecordScope::FUNCTION})
-                                               .needsInputs(true))),
+                                               .needsInputs(true)
+                                               .needsOutputs(true))),
       include_(kKey) {
   current_recorder = &recorder;
 }

@@ -1,6 +1,6 @@
 // A step function runs only while it is recorded. What it stores elsewhere, or does besides
 // returning its loss, would happen once and never again.
-#include <epl/error.h>
+#include <epl/epl.h>
 #include <gtest/gtest.h>
 
 #include "capture/test_capture.h"
@@ -54,6 +54,24 @@ TEST_F(KeptTensor, ThatIsDetachedAndReadInTheNextStepIsAnError) {
       batch);
   EXPECT_EQ(error.substr(0, 82),
             "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::detach");
+}
+
+// One at a time would be mended one at a time.
+TEST_F(KeptTensor, IsNamedWithAllOthers) {
+  Tensor first, second;
+  const std::string error = error_of(
+      net,
+      [&](const Batch& rows) {
+        first = net.forward(rows[0]).detach().clone();
+        const With scope(replicate(1, "stage"));
+        second = rows[0].exp();
+        return net.forward(second).sum();
+      },
+      batch);
+  EXPECT_EQ(error.substr(0, error.find('\n')),
+            "epl: the step function keeps 2 tensors that it computed, f32[2,4] from aten::clone, "
+            "f32[2,4] from aten::exp in TaskGraph 0, after it has returned: replayed steps would "
+            "never change them");
 }
 
 // A table that is made from a buffer once and then kept.

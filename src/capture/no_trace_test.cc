@@ -155,6 +155,22 @@ TEST_F(NoTrace, IsLeftByALossThatIsRefused) {
   });
 }
 
+// Where backward runs the user's code it runs as a whole, also to leaves that no optimizer has.
+TEST_F(NoTrace, IsLeftInTheGradientOfALeafThatNobodyTrains) {
+  const Tensor untrained = torch::ones({4}).requires_grad_();
+  const Tensor fresh = torch::ones({4}).requires_grad_();
+  untrained.mutable_grad() = torch::full({4}, 3.0f);
+  net.scale.register_hook([](const Tensor& gradient) { return gradient * 2; });
+  expect_no_trace([&] {
+    const Graph graph = graph_of(
+        net, [&](const Batch& batch) { return (net.forward(batch) * untrained * fresh).sum(); },
+        batch);
+    EXPECT_EQ(graph.gradients.size(), net.parameters().size());
+  });
+  EXPECT_TRUE(untrained.grad().equal(torch::full({4}, 3.0f)));
+  EXPECT_FALSE(fresh.grad().defined());
+}
+
 TEST_F(NoTrace, OfTheRecordingIsInTheAutogradNodesOfTensorsThatTheUserKeeps) {
   Tensor kept;
   capture_with(

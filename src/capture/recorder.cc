@@ -143,6 +143,12 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return kNoValue;
   ValueId id = find(tensor);
   if (id == kNoValue) {
+    const std::string foreign = foreign_.maker_of(tensor);
+    if (!foreign.empty()) {
+      cannot_be_replayed(
+          concat("it reads ", print_type(type_of(tensor)), " that ", foreign,
+                 " computed on another thread: a replay would not compute it again"));
+    }
     Leaf leaf;
     leaf.kind = Leaf::Kind::kConstant;
     leaf.name = "constant." + std::to_string(graph_.leaves.size());
@@ -323,19 +329,75 @@ void Recorder::cut(std::vector<int> cuts, BeginStage begin_stage) {
   begin_stage_ = std::move(begin_stage);
 }
 
+bool needs_inputs(const std::string& composite) {
+  return composite == "aten::one_hot" || computes_unseen(composite) ||
+         !contents_read_while_composing(composite).empty();
+}
+
 void Recorder::enter_op(EnclosingOp op) {
   if (enclosing_ops_.empty()) ++user_calls_;
   enclosing_ops_.push_back(std::move(op));
+  const EnclosingOp& entered = enclosing_ops_.back();
+  for (size_t i : contents_read_while_composing(entered.name)) {
+    if (i < entered.inputs.size() && entered.inputs[i].isTensor()) {
+      expect_contents(entered.inputs[i].toTensor());
+    }
+  }
 }
 
-void Recorder::leave_op() {
+void Recorder::leave_op(const std::vector<c10::IValue>& outputs) {
   if (enclosing_ops_.empty()) return;  // it was entered before the recording began
+  if (computes_unseen(enclosing_ops_.back().name)) take_for_one_op(enclosing_ops_.back(), outputs);
   enclosing_ops_.pop_back();
   if (!recorded_in_op_) return;
   // By now autograd has made its nodes for the operator; for one that writes into a view the last
   // of them comes after the kernel.
   recorded_in_op_ = false;
   left_at_ = at::sequence_number::peek();
+}
+
+// The step goes on by what the tensor holds: the rest of the graph is right only where it holds the
+// same again.
+void Recorder::expect_contents(const at::Tensor& tensor) {
+  const ValueId id = value_of(tensor);
+  if (id == kNoValue) return;
+  filled_by_cpp(graph_.value(id).storage);
+  if (!varies_[static_cast<size_t>(id)]) return;
+  Leaf leaf;
+  leaf.name = "constant." + std::to_string(graph_.leaves.size());
+  leaf.tensor = tensor.detach().clone();
+  const at::Tensor contents = leaf.tensor;
+  declare(std::move(leaf), contents);
+  const auto equal = c10::Dispatcher::singleton().findSchemaOrThrow("aten::equal", "");
+  Node node{equal, {read(tensor), read(contents)}, {Result()}, phase_, -1, true};
+  place(node);
+  graph_.nodes.push_back(std::move(node));
+  recorded_in_op_ = true;
+}
+
+// A composite operator that filled the memory of its results by itself is a node of its own. What
+// it called meanwhile is read by nobody.
+void Recorder::take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs) {
+  const auto dot = op.name.find('.');
+  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+      op.name.substr(0, dot).c_str(),
+      dot == std::string::npos ? "" : op.name.substr(dot + 1).c_str());
+  const auto for_each_made = [&](const auto& visit) {
+    for (const auto& output : outputs) for_each_tensor(output, visit);
+  };
+  bool unseen = false;
+  for_each_made(
+      [&](const at::Tensor& made) { unseen |= uninitialized_.count(root_of(made)) != 0; });
+  if (!unseen) return;
+  for_each_made([&](const at::Tensor& made) {
+    uninitialized_.erase(root_of(made));
+    roots_.erase(storage_of(made));
+  });
+  Node node{handle, {}, {}, phase_, -1, {}};
+  for (const auto& input : op.inputs) node.arguments.push_back(read(input));
+  place(node);
+  settle_uninitialized(node);
+  add(std::move(node), outputs);
 }
 
 int Recorder::call_at(uint64_t sequence) const {
@@ -358,17 +420,22 @@ void Recorder::start_call(Node& node) {
   node.taskgraph = current_taskgraph();
 }
 
-void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
-                      const Kernel& kernel) {
-  Node node{op, {}, {}, phase_, -1, {}};
-  const size_t first = stack->size() - op.schema().arguments().size();
-  for (size_t i = first; i < stack->size(); ++i) node.arguments.push_back(read((*stack)[i]));
+// Its TaskGraph and its number.
+void Recorder::place(Node& node) {
   if (phase_ == Phase::kForward) {
     start_call(node);
   } else if (backward_of_) {
     node.taskgraph = backward_of_->taskgraph;
     node.origin.call = backward_of_->call;
   }
+}
+
+void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                      const Kernel& kernel) {
+  Node node{op, {}, {}, phase_, -1, {}};
+  const size_t first = stack->size() - op.schema().arguments().size();
+  for (size_t i = first; i < stack->size(); ++i) node.arguments.push_back(read((*stack)[i]));
+  place(node);
   settle_uninitialized(node);
   save_written(node, *stack, first);
   save_generators(*stack, first);
@@ -377,21 +444,28 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   recorded_in_op_ = true;  // set behind the kernel: what runs inside of it is left as well
 
   if (reads_back(node)) node.expects = stack->back();
-  const bool changes = varies(node);
-  const ValueId before = graph_.value_count();
-  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
-    node.results.push_back(define((*stack)[i]));
-  }
-  for (ValueId id = before; id < graph_.value_count(); ++id) {
-    varies_[static_cast<size_t>(id)] = changes;
-  }
-  if (changes) spread_variation(node);
   const int index = static_cast<int>(graph_.nodes.size());
+  const ValueId before = graph_.value_count();
+  add(std::move(node),
+      {stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end()});
   if (makes_uninitialized(op) && !stack->empty() && stack->back().isTensor()) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
-  if (phase_ == Phase::kBackward && !backward_of_) unclaimed_.insert(index);
+}
+
+// The last node so far, with the values of what it made.
+void Recorder::add(Node node, const std::vector<c10::IValue>& outputs) {
+  const bool changes = varies(node);
+  const ValueId before = graph_.value_count();
+  for (const auto& output : outputs) node.results.push_back(define(output));
+  for (ValueId id = before; id < graph_.value_count(); ++id) {
+    varies_[static_cast<size_t>(id)] = changes;
+  }
+  if (changes) spread_variation(node);
+  if (phase_ == Phase::kBackward && !backward_of_) {
+    unclaimed_.insert(static_cast<int>(graph_.nodes.size()));
+  }
   graph_.nodes.push_back(std::move(node));
 }
 
@@ -455,7 +529,7 @@ std::vector<Node> Recorder::settle_temporaries() {
 
 // Variables are known by the memory they hold: the TensorImpl that detach() hands to the user is
 // seen by no operator.
-std::string Recorder::describe_kept() const {
+std::vector<std::string> Recorder::describe_kept() const {
   std::set<ValueId> held;  // roots
   for (const auto& storage : storages_) {
     if (!storage.expired()) held.insert(roots_.at(storage._unsafe_get_target()));
@@ -469,24 +543,31 @@ std::string Recorder::describe_kept() const {
     if (uninitialized_.count(root) != 0 || !of_the_step[static_cast<size_t>(id)]) continue;
     if (graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward) kept[root] = id;
   }
-  if (kept.empty()) return "";
-  const ValueId first = kept.begin()->second;
-  const int made = producer_[static_cast<size_t>(first)];
-  return print_type(graph_.value(first).type) + " from " +
-         op_name(graph_.nodes[static_cast<size_t>(made)]);
+  std::vector<std::string> texts;
+  for (const auto& [root, last] : kept) {
+    const Node& node = graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(last)])];
+    texts.push_back(concat(print_type(graph_.value(last).type), " from ", op_name(node)));
+    if (node.taskgraph >= 0) texts.back() += concat(" in TaskGraph ", node.taskgraph);
+  }
+  return texts;
 }
 
-std::vector<WeakTensor> Recorder::closed_over() const {
+std::vector<ClosedOver> Recorder::closed_over() const {
   std::set<ValueId> constants;  // roots
   for (const Leaf& leaf : graph_.leaves) {
     if (leaf.kind == Leaf::Kind::kConstant) constants.insert(graph_.value(leaf.value).storage);
   }
+  // Memory that the step made and wrote is nobody's: a copy takes its place.
+  for (const auto& [root, temporary] : temporaries_) {
+    if (!temporary.borrowed && temporary.written) constants.erase(root);
+  }
   std::set<c10::TensorImpl*> known;
-  std::vector<WeakTensor> result;
+  std::vector<ClosedOver> result;
   for (const WeakTensor& seen : impls_) {
-    c10::TensorImpl* const impl = seen._unsafe_get_target();
-    if (seen.expired() || !known.insert(impl).second) continue;
-    if (constants.count(graph_.value(by_impl_.at(impl)).storage) != 0) result.push_back(seen);
+    auto impl = seen.lock();
+    if (!impl || !known.insert(impl.get()).second) continue;
+    if (constants.count(graph_.value(by_impl_.at(impl.get())).storage) == 0) continue;
+    result.emplace_back(at::Tensor(std::move(impl)));
   }
   return result;
 }

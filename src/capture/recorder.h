@@ -24,14 +24,18 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "capture/foreign_results.h"
 #include "ir/graph.h"
 
 namespace epl {
 
 struct EnclosingOp {
-  std::string name;
-  std::vector<c10::IValue> inputs;
+  std::string name;                 // with its overload: "aten::ctc_loss.Tensor"
+  std::vector<c10::IValue> inputs;  // where needs_inputs(name)
 };
+
+// Whether more has to be known of a composite operator than that the step is in it.
+bool needs_inputs(const std::string& composite);
 
 // The forward operator that a backward node belongs to: its TaskGraph and its number
 // (Origin::call).
@@ -82,9 +86,9 @@ class Recorder {
   void claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
   // Told of every operator that the step enters and leaves: composite ones too, which record()
-  // never sees.
+  // never sees. Not of what runs inside of a recorded one.
   void enter_op(EnclosingOp op);
-  void leave_op();
+  void leave_op(const std::vector<c10::IValue>& outputs);
 
   // Takes back what the recorded run wrote into tensors that outlive it: parameters, buffers, state
   // that the step closes over, the batch, and generators.
@@ -92,12 +96,12 @@ class Recorder {
   // The same tensors and generators, as they are now.
   void describe_written(RunEffects& effects) const;
 
-  // Asked when the step and what it returned are gone. A tensor that the step made and somebody
-  // still holds, as text; empty if there is none.
-  std::string describe_kept() const;
+  // Asked when the step and what it returned are gone. The tensors that the step made and somebody
+  // still holds, as text, in the order in which they were made.
+  std::vector<std::string> describe_kept() const;
 
   // The same moment: the tensors that the step closes over and somebody else holds.
-  std::vector<WeakTensor> closed_over() const;
+  std::vector<ClosedOver> closed_over() const;
 
   // Something was seen that a replay would not do again, or not in the same way. The first reason
   // is kept.
@@ -115,6 +119,10 @@ class Recorder {
   };
 
   void start_call(Node& node);
+  void place(Node& node);
+  void add(Node node, const std::vector<c10::IValue>& outputs);
+  void expect_contents(const at::Tensor& tensor);
+  void take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs);
   bool reads_back(const Node& node) const;
   bool varies(const Node& node) const;
   void spread_variation(const Node& node);
@@ -132,6 +140,7 @@ class Recorder {
   void claim_value(ValueId id, const ForwardPlace& forward);
 
   Graph graph_;
+  const ForeignResults foreign_;
   std::string unreplayable_;
   Phase phase_ = Phase::kForward;
   std::optional<ForwardPlace> backward_of_;

@@ -211,7 +211,7 @@ Executor::GivenRows ReadyStep::given_rows(int device) const {
 
 bool ReadyStep::out_of_date() const {
   return std::any_of(closed_over_.begin(), closed_over_.end(),
-                     [](const WeakTensor& tensor) { return tensor.expired(); });
+                     [](const ClosedOver& tensor) { return !tensor.is_as_recorded(); });
 }
 
 bool ReadyStep::rebind_if_moved() {

@@ -66,7 +66,8 @@ class ReadyStep {
   int loss_slices() const;
   int metric_stage(const std::string& name) const { return metric_stages_.at(name); }
 
-  // A variable that the step function reads holds another tensor than when it was recorded.
+  // A variable that the step function reads holds another tensor, or other memory, than when it was
+  // recorded.
   bool out_of_date() const;
 
   // Binds anew what lies elsewhere than it did. Returns whether anything did.
@@ -134,7 +135,7 @@ class ReadyStep {
   const double recorded_loss_;
   const bool draws_random_numbers_;
   const TwoSizes sizes_;
-  const std::vector<WeakTensor> closed_over_;
+  const std::vector<ClosedOver> closed_over_;
 };
 
 }  // namespace epl

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
+#include "capture/thread_modes.h"
 #include "config/checks.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
@@ -23,7 +24,10 @@ namespace {
 // Each input in memory of its own: recorded places start at 0, and no two inputs share.
 Batch own_copies(const Batch& batch) {
   Batch copies;
-  for (const auto& tensor : batch) copies.push_back(tensor.detach().clone());
+  for (const auto& tensor : batch) {
+    // A penalty on the gradient in the batch asks for one.
+    copies.push_back(tensor.detach().clone().requires_grad_(tensor.requires_grad()));
+  }
   return copies;
 }
 
@@ -76,10 +80,12 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
   Key key;
   for (const auto& tensor : batch) {
     key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+    key.push_back(static_cast<int64_t>(tensor.requires_grad()));
     key.push_back(tensor.dim());
     key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
   }
   subject_.model.append_modes(key);
+  append_thread_modes(key);
   return key;
 }
 

@@ -90,7 +90,29 @@ const std::map<std::string, size_t> kDecidesShape = {
     {"aten::repeat_interleave", 0},
     {"aten::bincount", 0},
     {"aten::_pack_padded_sequence", 1},
-    {"aten::_pad_packed_sequence", 1},
+};
+
+// Of all composite operators of LibTorch 1.13 that have tensors as arguments. Reads by item() are
+// operators themselves.
+const std::map<std::string, std::vector<size_t>> kReadWhileComposing = {
+    {"aten::ctc_loss.Tensor", {2, 3}},
+    {"aten::tensor_split.tensor_indices_or_sections", {1}},
+    {"aten::lstm.data", {1}},
+    {"aten::gru.data", {1}},
+    {"aten::rnn_tanh.data", {1}},
+    {"aten::rnn_relu.data", {1}},
+    {"aten::_pad_packed_sequence", {1}},
+    {"aten::_pack_padded_sequence_backward", {2}},
+    {"aten::_reshape_from_tensor", {1}},
+    {"aten::sparse_coo_tensor.indices", {0}},
+};
+
+// max_pool1d only where no gradient is asked for.
+const std::set<std::string> kComputesUnseen = {
+    "aten::max_pool1d",
+    "aten::_rowwise_prune",
+    "aten::choose_qparams_optimized",
+    "aten::_sobol_engine_draw",
 };
 
 const std::set<std::string> kPointwise = {"epl::all_reduce",  // over the devices of a group
@@ -291,6 +313,18 @@ bool is_random(const c10::OperatorHandle& op) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const auto& a) { return a.name() == "generator"; });
 }
+
+bool only_checks(const c10::OperatorHandle& op) {
+  return op.schema().returns().empty() && !op.schema().is_varret() && writes_nothing(op.schema());
+}
+
+const std::vector<size_t>& contents_read_while_composing(const std::string& op) {
+  static const std::vector<size_t> none;
+  const auto row = kReadWhileComposing.find(op);
+  return row == kReadWhileComposing.end() ? none : row->second;
+}
+
+bool computes_unseen(const std::string& op) { return kComputesUnseen.count(op) != 0; }
 
 bool makes_uninitialized(const c10::OperatorHandle& op) { return contains(kUninitialized, op); }
 

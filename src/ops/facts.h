@@ -35,6 +35,19 @@ std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& o
 // Draws random numbers: never removed, never moved past another one.
 bool is_random(const c10::OperatorHandle& op);
 
+// Gives nothing and writes nothing: it throws where its arguments are not as they should be
+// (_linalg_check_errors, _assert_async).
+bool only_checks(const c10::OperatorHandle& op);
+
+// Composite operators, by their full name ("aten::ctc_loss.Tensor"), are made of others as the step
+// runs. The arguments whose contents such a one reads by their address meanwhile: they decide which
+// operators it calls, and no operator shows it.
+const std::vector<size_t>& contents_read_while_composing(const std::string& op);
+
+// A composite operator that computes its result by itself, in memory that it makes: the operators
+// that it calls do not show how.
+bool computes_unseen(const std::string& op);
+
 // Makes a tensor without giving it contents (empty, empty_like, new_empty, ...).
 bool makes_uninitialized(const c10::OperatorHandle& op);
 

@@ -38,13 +38,18 @@ bool DeadCode::run(Graph& graph) {
 
   std::vector<Node> kept;
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    bool live = is_random(node->op) || node->expects.has_value();
+    bool live = is_random(node->op) || only_checks(node->op) || node->expects.has_value();
     for_each_output(*node, [&](ValueId id) { live |= needed.count(id) != 0; });
     for (ValueId storage : written_storages(graph, *node)) {
       live |= outlives.count(storage) != 0 || needed_storages.count(storage) != 0;
     }
     if (!live) continue;
     for_each_input(*node, need);
+    // Mostly that of an argument. The values of a sparse tensor lie in a storage of their own,
+    // which the first node that showed them named.
+    for_each_output(*node, [&](ValueId id) {
+      if (graph.value(id).storage != id) need(graph.value(id).storage);
+    });
     kept.push_back(std::move(*node));
   }
   const bool changed = kept.size() != graph.nodes.size();

@@ -51,6 +51,27 @@ graph
 )");
 }
 
+TEST(DeadCode, KeepsWhatOnlyChecksAndThrows) {
+  const std::string text = R"(graph
+  %9: f32[] = seed
+  %0: f32[4] = input 0
+  %1: b8[] = aten::all(%0) {forward}
+  () = aten::_assert_async(%1) {forward}
+  return loss %9, metric all "y" %0)";
+  EXPECT_EQ(after<DeadCode>(text, /*changes=*/false), same(text));
+}
+
+// The values of a sparse tensor, shown twice: the second time they share memory with the first.
+TEST(DeadCode, KeepsTheNodeThatNamesAStorage) {
+  const std::string text = R"(graph
+  %9: f32[] = seed
+  %0: sparse f32[4,2] = input 0
+  %1: f32[4,2] = aten::_values(%0) {forward}
+  %2: f32[4,2] @%1 = aten::_values(%0) {forward}
+  return loss %9, metric all "y" %2)";
+  EXPECT_EQ(after<DeadCode>(text, /*changes=*/false), same(text));
+}
+
 TEST(DeadCode, KeepsWhatLossMetricsAndGradientsRead) {
   const std::string text = R"(graph
   %0: f32[4] = parameter "w"

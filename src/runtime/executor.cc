@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <ATen/DimVector.h>
 #include <ATen/Functions.h>
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
@@ -71,6 +72,23 @@ struct Executor::BoundCall {
   std::vector<Made> made;
 };
 
+// Where a leaf lay and how it was seen: data that the user put in place of it may begin at the same
+// address.
+struct Executor::BoundLeaf {
+  explicit BoundLeaf(const at::Tensor& tensor) : address(address_of(tensor)) {
+    if (address == nullptr) return;
+    sizes = tensor.sizes();
+    strides = tensor.strides();
+  }
+  bool is_still(const at::Tensor& tensor) const {
+    if (address_of(tensor) != address) return false;
+    return address == nullptr || (tensor.sizes() == sizes && tensor.strides() == strides);
+  }
+
+  void* address;
+  at::DimVector sizes, strides;
+};
+
 void Arena::ensure(int64_t bytes) {
   if (bytes <= bytes_) return;
   memory_.clear();  // before the new one is there, so that both never count at once
@@ -124,8 +142,8 @@ void Executor::bind_arena() {
 }
 
 void Executor::bind_leaves() {
-  bound_addresses_.clear();
-  for (const auto& tensor : leaf_tensors_) bound_addresses_.push_back(address_of(tensor));
+  bound_leaves_.clear();
+  for (const auto& tensor : leaf_tensors_) bound_leaves_.emplace_back(tensor);
   for (size_t i = 0; i < program_.slots.size(); ++i) {
     const Slot& slot = program_.slots[i];
     if (slot.where != Slot::Where::kLeaf) continue;
@@ -145,7 +163,7 @@ void Executor::bind_leaves() {
 bool Executor::rebind_if_moved() {
   bool moved = arena_.base() != bound_arena_;
   for (size_t i = 0; i < leaf_tensors_.size() && !moved; ++i) {
-    moved = address_of(leaf_tensors_[i]) != bound_addresses_[i];
+    moved = !bound_leaves_[i].is_still(leaf_tensors_[i]);
   }
   if (moved) bind();
   return moved;

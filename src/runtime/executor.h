@@ -56,7 +56,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Whether the arena or a leaf lies elsewhere than it did (the user replaced a parameter's data).
+  // Whether the arena or a leaf lies elsewhere than it did, or is seen otherwise (the user replaced
+  // a parameter's data).
   // If so everything is bound anew.
   bool rebind_if_moved();
 
@@ -97,8 +98,9 @@ class Executor {
   const StreamOf stream_of_;
   const Arena& arena_;
   const char* bound_arena_ = nullptr;
-  std::vector<void*> bound_addresses_;  // of leaf tensors
-  std::vector<at::Tensor> tensors_;     // by slot
+  struct BoundLeaf;
+  std::vector<BoundLeaf> bound_leaves_;  // as leaf_tensors_ were
+  std::vector<at::Tensor> tensors_;      // by slot
   std::vector<std::vector<BoundCall>> segments_;
   std::vector<c10::IValue> stack_;
 };
