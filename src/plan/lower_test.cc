@@ -388,7 +388,7 @@ TEST(Lower, ReducesAGradientAfterItsLastReader) {
 )"),
                                             options));
   EXPECT_EQ("\n" + text.substr(0, text.find("leaves")), R"(
-plan: 1 program, 1 micro batches, 2 replicas, arena 448 B
+plan: 1 program, 1 micro batches, 2 replicas, arena 320 B
 program 0
    0  load    micro batch 0
    1  run     step  micro batch 0  calls 0 to 3

@@ -19,7 +19,7 @@ enum class Group : uint8_t {
   kState,      // writes what outlives the step
   kRandom,     // draws random numbers
   kReadsBack,  // C++ looks at values
-  kLeaves,     // what happens to the gradients of leaves: hooks, a backward() of its own
+  kLeaves,     // hooks on parameters, writes to them, a backward() of its own, shared optimizers
 };
 
 struct Kind {

@@ -148,8 +148,12 @@ bool propose_norm(Draft& draft, Node& node) {
 Kind pool(std::string name, Tensor (*compute)(const Tensor&)) {
   return {std::move(name), Group::kApart,
           [](Draft& draft, Node& node) {
-            const Value* x = draft.floats(3, 3);
-            if (x == nullptr || x->size(2) < 2) return false;
+            // Outside of autograd LibTorch pools without an operator that a recorder sees.
+            const Value* x = draft.find([&](const Value& value) {
+              return value.floating() && value.dim() == 3 && value.size(2) >= 2 &&
+                     (value.tensor.requires_grad() || draft.may(Group::kLeaves));
+            });
+            if (x == nullptr) return false;
             node.in = {x->id};
             return true;
           },

@@ -271,13 +271,13 @@ Family state_kinds() {
          return Tensors{torch::batch_norm(call.x(0), call.x(1), call.x(2), call.x(3), call.x(4),
                                           true, 0.1, 0.1, false)};
        }},
-      {"clamped_weight", Group::kState, propose_weight,
+      {"clamped_weight", Group::kLeaves, propose_weight,
        [](const Call& call) {
          const torch::NoGradGuard no_grad;
          Tensor(call.x()).clamp_(-0.6, 0.6);
          return Tensors{call.x().detach().clone()};
        }},
-      {"normed_weight", Group::kState, propose_weight,
+      {"normed_weight", Group::kLeaves, propose_weight,
        [](const Call& call) {
          Tensor(call.x()).data().div_(call.x().detach().norm() + 0.5);
          return Tensors{call.x().detach().clone()};

@@ -4,6 +4,9 @@
 //   fuzz_programs --mode split --first-seed 17 --seeds 1 --print   one of them, as text
 //   fuzz_programs --mode all --seeds 1000 --shrink  failures become small programs
 //
+// --leaves adds what happens to parameters themselves: hooks, writes in the step, a backward() in a
+// backward(), trainers that share an optimizer; and pooling outside of autograd.
+//
 // Ends with 1 where a program came out differently, crashed, hung or met an internal error.
 #include <ATen/Parallel.h>
 
@@ -25,6 +28,7 @@ struct Options {
   int steps = 3;
   bool print = false;
   bool shrinks = false;
+  bool leaves = false;
 };
 
 Options parse(int count, char** words) {
@@ -45,12 +49,14 @@ Options parse(int count, char** words) {
       options.steps = std::stoi(next());
     } else if (word == "--print") {
       options.print = true;
+    } else if (word == "--leaves") {
+      options.leaves = true;
     } else if (word == "--shrink") {
       options.shrinks = true;
     } else {
       throw std::runtime_error(
           "usage: fuzz_programs [--mode all|one|micro|devices|slices|workers|"
-          "stages|split] [--seeds N] [--first-seed S] [--steps K] [--print] "
+          "stages|split] [--seeds N] [--first-seed S] [--steps K] [--leaves] [--print] "
           "[--shrink]");
     }
   }
@@ -72,10 +78,11 @@ struct Counts {
 
 void tell_failure(const Options& options, const std::string& mode, uint64_t seed,
                   const Outcome& outcome) {
-  const CaseOptions wanted{mode, seed, options.steps};
+  const CaseOptions wanted{mode, seed, options.steps, options.leaves};
   std::cout << "FAILED mode " << mode << ", seed " << seed << ": " << outcome.text << "\n"
             << "  again: build/bin/fuzz_programs --mode " << mode << " --first-seed " << seed
-            << " --seeds 1 --steps " << options.steps << " --print --shrink\n";
+            << " --seeds 1 --steps " << options.steps << (options.leaves ? " --leaves" : "")
+            << " --print --shrink\n";
   Case failing = make_case(wanted);
   std::cout << failing.str();
   if (!options.shrinks) return;
@@ -110,7 +117,7 @@ void report(const std::string& mode, const Counts& counts) {
 int run_mode(const Options& options, const std::string& mode) {
   Counts counts;
   for (uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
-    const CaseOptions wanted{mode, seed, options.steps};
+    const CaseOptions wanted{mode, seed, options.steps, options.leaves};
     if (options.print) print_case(wanted);
     const Outcome outcome = judge_apart([&] { return make_case(wanted); });
     ++counts.of[outcome.verdict];

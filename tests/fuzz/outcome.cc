@@ -133,8 +133,12 @@ Outcome judge(const Case& one) {
   }
   try {
     const Trace epl = train_by_epl(one);
-    const std::string off = one.mode == "one" ? difference_of_bits(plain, epl)
-                                              : rounding.difference(plain, epl, except);
+    // Gates of a GRU are views, and LibTorch's kernels round by how their results lie.
+    const auto is_gru = [](const Node& node) { return node.kind->name == "gru"; };
+    const auto& nodes = one.recipe.nodes;
+    const bool bits = one.mode == "one" && std::none_of(nodes.begin(), nodes.end(), is_gru);
+    const std::string off =
+        bits ? difference_of_bits(plain, epl) : rounding.difference(plain, epl, except);
     return {off.empty() ? Verdict::kEqual : Verdict::kFailed, off};
   } catch (const epl::Error& error) {
     return {Verdict::kRefused, error.what()};

@@ -26,6 +26,7 @@ struct CaseOptions {
   std::string mode = "one";
   uint64_t seed = 0;
   int steps = 3;
+  bool leaves = false;  // with Group::kLeaves
 };
 
 Case make_case(const CaseOptions& options);

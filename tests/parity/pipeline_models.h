@@ -16,6 +16,9 @@ struct StagedModel {
   MakeBatch batch = rows(32);
 };
 
+// Why "gradient penalty" is another program on parts of a batch.
+inline const char* const kPenalty = "the norm of a gradient is neither a mean nor a sum over rows";
+
 // Linear layers of one width, called by their numbers, and a table of ten embeddings.
 struct Parts : torch::nn::Module {
   explicit Parts(int count) {

@@ -37,6 +37,18 @@ torch::Tensor contents(const torch::Tensor& tensor) {
                           : at::Generator(at::detail::getDefaultCPUGenerator()).get_state();
 }
 
+// Even parts leave the last rows of a batch out.
+MakeBatch rows_that_are_read(const MakeBatch& batch, const Variant& variant) {
+  const int64_t parts = int64_t{variant.micro_batches()} * variant.row_devices();
+  return [batch, parts](int step) {
+    Batch read;
+    for (const torch::Tensor& tensor : batch(step)) {
+      read.push_back(parts == 1 ? tensor : tensor.narrow(0, 0, tensor.size(0) / parts * parts));
+    }
+    return read;
+  };
+}
+
 bool can_be_cut(const Variant& variant) {
   const bool half =
       std::any_of(variant.settings().begin(), variant.settings().end(), [](const Setting& setting) {
@@ -71,6 +83,7 @@ Variant undivided(const Variant& variant) {
   if (options.clip_grad_norm > 0) whole.clip_norm(options.clip_grad_norm, options.clip_norm_type);
   if (options.clip_grad_value > 0) whole.clip_value(options.clip_grad_value);
   if (variant.draws_in_loop()) whole.draw_in_loop();
+  if (!variant.with_states()) whole.without_states();
   return whole;
 }
 
@@ -138,7 +151,7 @@ void Rounding::nudge() {
 }
 
 Undivided::Undivided(const MakeProgram& make, const MakeBatch& batch, const Variant& variant)
-    : rounding_(make, batch, variant) {
+    : rounding_(make, rows_that_are_read(batch, variant), variant) {
   if (!can_be_cut(variant)) return;
   std::vector<torch::Tensor> state, before;
   const auto noted = [&] {
@@ -147,7 +160,7 @@ Undivided::Undivided(const MakeProgram& make, const MakeBatch& batch, const Vari
     for (const torch::Tensor& tensor : state) before.push_back(contents(tensor));
     return made;
   };
-  plain_ = train_plain(noted, batch, undivided(variant));
+  plain_ = train_plain(noted, rows_that_are_read(batch, variant), undivided(variant));
   for (size_t i = 0; i < state.size(); ++i) {
     if (!contents(state[i]).equal(before[i])) plain_.clear();
   }

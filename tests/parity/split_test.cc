@@ -8,14 +8,22 @@ namespace {
 class Splits : public testing::TestWithParam<std::string> {
  protected:
   const SplitModel& model() const { return split_models().at(GetParam()); }
+  static Variant cut_rows(Variant variant) {
+    return GetParam() == "odd loss" ? variant.differs_by_rows("a weighted mean and a sum in one")
+                                    : variant;
+  }
 };
 
 TEST_P(Splits, TrainOverTwoDevices) { EXPECT_TRUE(trains_split(model(), 2, split_over(2))); }
 TEST_P(Splits, TrainOverThreeDevices) { EXPECT_TRUE(trains_split(model(), 3, split_over(3))); }
 TEST_P(Splits, TrainOverFourDevices) { EXPECT_TRUE(trains_split(model(), 4, split_over(4))); }
 TEST_P(Splits, TrainOverEightDevices) { EXPECT_TRUE(trains_split(model(), 8, split_over(8))); }
-TEST_P(Splits, TrainWithMicroBatches) { EXPECT_TRUE(trains_split(model(), 2, split_over(2, 3))); }
-TEST_P(Splits, TrainInReplicas) { EXPECT_TRUE(trains_split(model(), 2, split_over(2, 1, 2))); }
+TEST_P(Splits, TrainWithMicroBatches) {
+  EXPECT_TRUE(trains_split(model(), 2, cut_rows(split_over(2, 3))));
+}
+TEST_P(Splits, TrainInReplicas) {
+  EXPECT_TRUE(trains_split(model(), 2, cut_rows(split_over(2, 1, 2))));
+}
 
 INSTANTIATE_TEST_SUITE_P(All, Splits, testing::ValuesIn(split_model_names()), models::test_name);
 
