@@ -33,7 +33,6 @@ void on_one_device(Spread& spread, Dice& dice) {
   if (dice.chance(0.4)) draft.groups.insert(Group::kRandom);
   if (dice.chance(0.4)) draft.groups.insert(Group::kMixes);
   if (dice.chance(0.1)) draft.groups.insert(Group::kReadsBack);
-  if (dice.chance(0.2)) draft.groups.insert(Group::kLeaves);
   draft.metrics_of_rows = true;
   draft.sums = dice.chance(0.15);
 }
@@ -43,7 +42,6 @@ void with_rows_apart(Spread& spread, Dice& dice) {
   DraftOptions& draft = spread.draft;
   draft.dtype = dice.chance(0.7) ? torch::kDouble : torch::kFloat;
   if (dice.chance(0.15)) draft.groups.insert(Group::kState);
-  if (dice.chance(0.15)) draft.groups.insert(Group::kLeaves);
   draft.sums = dice.chance(0.15);
 }
 

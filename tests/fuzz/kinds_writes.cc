@@ -1,14 +1,31 @@
 // Kinds that write in place, that stand outside of autograd, that keep state, that draw numbers.
 #include <ATen/TensorIndexing.h>
 
+#include <algorithm>
+
 #include "tests/fuzz/draft.h"
 #include "tests/fuzz/kinds.h"
 
 namespace epl::fuzz {
 namespace {
 
+// Windows that share elements: what a write to all of them leaves is not defined.
+bool overlaps_itself(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1) dims.emplace_back(tensor.stride(d), tensor.size(d));
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;  // the last element that smaller strides come to
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (size - 1);
+  }
+  return false;
+}
+
 bool writable(const Value& value) {
-  return value.floating() && !value.leaf &&
+  return value.floating() && !value.leaf && !overlaps_itself(value.tensor) &&
          !(value.tensor.is_leaf() && value.tensor.requires_grad());
 }
 
