@@ -28,6 +28,12 @@ void declare_tensors(Recorder& recorder, const CaptureRequest& request) {
       Leaf leaf;
       const bool trained = group == &request.parameters && tensor.requires_grad();
       leaf.kind = trained ? Leaf::Kind::kParameter : Leaf::Kind::kState;
+      // Each has a gradient of its own and is updated by it; a Graph knows memory by one name.
+      const std::string other = trained ? recorder.declared_as(tensor) : "";
+      if (!other.empty()) {
+        recorder.cannot_be_replayed(concat("the parameters `", other, "` and `", name,
+                                           "` show the same memory, as set_data() leaves them"));
+      }
       leaf.name = name;
       leaf.tensor = tensor;
       recorder.declare(std::move(leaf), tensor);
@@ -279,7 +285,8 @@ Capture capture_step(const CaptureRequest& request) {
   capture.graph.metrics = std::move(metrics);
   const auto leaves = parameter_leaves(capture.graph);
   for (const auto& [parameter, gradient] : gradients) {
-    capture.graph.gradients.push_back({leaves.at(parameter.unsafeGetTensorImpl()), gradient});
+    const auto leaf = leaves.find(parameter.unsafeGetTensorImpl());
+    if (leaf != leaves.end()) capture.graph.gradients.push_back({leaf->second, gradient});
   }
   return capture;
 }

@@ -139,6 +139,14 @@ void Recorder::declare(Leaf leaf, const at::Tensor& tensor) {
   graph_.leaves.push_back(std::move(leaf));
 }
 
+std::string Recorder::declared_as(const at::Tensor& tensor) const {
+  const ValueId id = find(tensor);
+  for (const Leaf& leaf : graph_.leaves) {
+    if (leaf.value == id) return leaf.name;
+  }
+  return "";
+}
+
 ValueId Recorder::value_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return kNoValue;
   ValueId id = find(tensor);

@@ -53,6 +53,8 @@ class Recorder {
 
   // Declares a tensor that the step may read. The same tensor declared twice keeps its first leaf.
   void declare(Leaf leaf, const at::Tensor& tensor);
+  // The name under which this memory was declared; empty where it was not.
+  std::string declared_as(const at::Tensor& tensor) const;
 
   // Runs one operator through `kernel` and records it. `stack` holds its arguments before and its
   // results after.

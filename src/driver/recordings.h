@@ -20,6 +20,7 @@
 #include "driver/placement.h"
 #include "driver/ready_step.h"
 #include "driver/split_step.h"
+#include "driver/written_batch.h"
 
 namespace epl {
 
@@ -70,6 +71,8 @@ class Recordings {
   void give_up(std::string why) { unreplayable_ = std::move(why); }
   // A guard of the recording failed in this step. Where that happens often, none is made any more.
   void guard_failed(const std::string& why, int64_t step);
+  // The tensors of the batch that recorded steps write in place.
+  const InputWriters& input_writers() const { return input_writers_; }
   // Whether this parameter had a gradient in an earlier step; notes whether it has one now.
   bool had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one);
   // Whether the devices could also run the function itself: each one has whole micro batches.
@@ -132,6 +135,7 @@ class Recordings {
   std::optional<Pending> pending_;
   std::set<Key> seen_twice_;  // modes
   std::string unreplayable_;
+  InputWriters input_writers_;
   int guard_failures_ = 0;
   int started_again_ = 0;  // second looks that found other variables
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;

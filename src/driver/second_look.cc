@@ -28,6 +28,9 @@ void Recordings::refuse_to_replay(const std::string& why) const {
 
 // What was recorded is kept for the plain step that follows: the function has run on this batch.
 void Recordings::check_replayable(const Batch& batch, Capture& captured) {
+  for (const auto& [index, writer] : writers_of_inputs(captured.graph)) {
+    input_writers_.emplace(index, writer);
+  }
   if (captured.unreplayable.empty()) {
     captured.effects = RunEffects();
     return;

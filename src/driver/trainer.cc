@@ -140,6 +140,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   given.seen = rows.sample();
   given.whole = rows.whole();
   check_has_rows(given.whole);
+  written_batch.check(given.whole);
   const Shares all = shares(given.seen, given.whole);
   // One device of one worker can take a batch that cannot be cut evenly over all.
   if (!rows.even(all) && recordings.can_run_plainly() && all.micro_batches == 1 &&
@@ -153,7 +154,9 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   given.seen = batches[0][0];
   if (runs_plainly()) return step_plainly(batches, plain_seed());
   try {
-    return step_by_recording(batches);
+    StepResult result = step_by_recording(batches);
+    written_batch.note(recordings.input_writers(), given.whole);
+    return result;
   } catch (const CannotReplay&) {
     return step_plainly(batches, plain_seed());
   }

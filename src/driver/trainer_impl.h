@@ -133,6 +133,7 @@ struct Trainer::Impl {
   LocalReplicas replicas;
   Recordings recordings;
   int64_t verified = 0;     // steps that were compared with the plain program
+  WrittenBatch written_batch;
   bool plain_next = false;  // some worker wants the next step to run plainly
   bool told_of_plain = false;
   int64_t loads = 0;      // calls of load()

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iostream>
 #include <limits>
+#include <set>
 
 #include "base/check.h"
 #include "driver/merge.h"
@@ -85,6 +86,19 @@ double Trainer::Impl::norm_of_plain(const PlainRun& plain, bool clipped) const {
   return clip_gradients(gradients, asked);
 }
 
+namespace {
+
+// Two parameters on one memory are updated one after the other, as LibTorch does.
+bool share_memory(const std::vector<ParameterGradient>& gradients) {
+  std::set<const void*> seen;
+  return std::any_of(gradients.begin(), gradients.end(), [&](const ParameterGradient& each) {
+    return each.parameter.has_storage() &&
+           !seen.insert(each.parameter.storage().unsafeGetStorageImpl()).second;
+  });
+}
+
+}  // namespace
+
 // Each optimizer gets all its gradients at once. What had one before and has none now goes on with
 // zeros, as in the plain loop.
 void Trainer::Impl::update_plainly(const PlainRun& plain) {
@@ -103,7 +117,12 @@ void Trainer::Impl::update_plainly(const PlainRun& plain) {
     }
   }
   for (size_t i = 0; i < by_optimizer.size(); ++i) {
-    if (!by_optimizer[i].empty()) apply(model.update(i), by_optimizer[i]);
+    if (by_optimizer[i].empty()) continue;
+    if (!share_memory(by_optimizer[i])) {
+      apply(model.update(i), by_optimizer[i]);
+      continue;
+    }
+    for (const auto& each : by_optimizer[i]) apply(model.update(i), {each});
   }
 }
 
