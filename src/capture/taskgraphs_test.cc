@@ -186,7 +186,7 @@ TEST(TaskGraphs, OfAnAutogradFunctionAreThoseOfItsCall) {
               return x.sin().sum();
             }),
             "mul.Tensor mul.Scalar:0 sin sum | "
-            "expand cos mul.Tensor neg:0 neg:0 mul.Scalar:0 mul.Tensor");
+            "expand cos mul.Tensor neg:0 neg:0 mul.Scalar:0 mul.Tensor detach");
 }
 
 TEST(TaskGraphs, ArePrintedWithTheirStrategies) {

@@ -62,7 +62,12 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   if (check_finite(result)) {
     plain.reduce(request);
     result.gradient_norm = norm_of_plain(plain, locally);
+    Span span;
+    span.kind = Span::Kind::kUpdate;
+    span.begin = seconds_since_begin();
     update_plainly(plain);
+    span.end = seconds_since_begin();
+    for (auto& device : timeline.devices) device.spans.push_back(span);
   } else {
     result.skipped = true;
   }

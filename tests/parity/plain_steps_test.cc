@@ -36,7 +36,7 @@ testing::AssertionResult in_all_layouts(const MakeProgram& make) {
   for (int devices : {1, 2, 4}) {
     for (int micro_batches : {1, 2}) {
       const Variant variant = Variant().steps(6).devices(devices).micro_batches(micro_batches);
-      const auto result = parity(make, rows_and_classes, kRounding, variant);
+      auto result = parity(make, rows_and_classes, kRounding, variant);
       if (!result) return result << " on " << devices << " devices, " << micro_batches;
     }
   }
