@@ -41,7 +41,7 @@ TEST(BatchWrittenInPlace, IsRefusedWhenItIsHandedInAgain) {
     for (int i = 0; i < 4; ++i) scaled.trainer->step({rows});
   });
   EXPECT_THAT(said, testing::HasSubstr("tensor 0 of the batch is handed in again, and the step "
-                                       "writes it in place (aten::mul_.Tensor)"));
+                                       "writes it in place (aten::mul_.Scalar)"));
 }
 
 TEST(BatchWrittenInPlace, IsFineWhenItIsFilledAnew) {
