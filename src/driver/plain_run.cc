@@ -10,6 +10,7 @@
 #include "config/collected.h"
 #include "config/scopes.h"
 #include "driver/device_numbers.h"
+#include "driver/written_state.h"
 
 namespace epl {
 namespace {
@@ -87,7 +88,19 @@ PlainRun::PlainRun(const Model& model, const StepFunction& function, LocalReplic
     users_gradients_.push_back(tensor.grad());
     tensor.mutable_grad() = at::Tensor();
   }
-  for (const auto& [name, tensor] : model.state()) before_.push_back(tensor.detach().clone());
+}
+
+// Parameters as well where several devices may write them.
+void PlainRun::remember_state(const PlainRunRequest& request) {
+  const c10::AutoGradMode no_grad(false);
+  const auto add = [&](const NamedTensors& tensors, bool are_parameters) {
+    for (const auto& [name, tensor] : tensors) {
+      if (!tensor.defined() || tensor.layout() != c10::kStrided) continue;
+      state_.push_back({name, tensor.detach(), tensor.detach().clone(), are_parameters, false, {}});
+    }
+  };
+  add(model_.state(), false);
+  if (request.devices > 1) add(model_.parameters(), true);
 }
 
 PlainRun::~PlainRun() {
@@ -100,11 +113,13 @@ void PlainRun::run(const PlainRunRequest& request) {
   const auto begin = Clock::now();
   for (auto& run : runs_) run.begin = begin;
   replicas_.begin_step();
+  remember_state(request);
   try {
     for (size_t device = 0; device < request.batches.size(); ++device) {
       run_device(device, request);
     }
   } catch (...) {
+    for (State& state : state_) state.changed = true;
     restore_state();
     throw;
   }
@@ -120,7 +135,7 @@ void PlainRun::run_device(size_t device, const PlainRunRequest& request) {
       run_micro_batch(request.batches[device][i], request, runs_[device]);
     }
   }
-  add_state(device);
+  add_state();
   take_gradients(request);
 }
 
@@ -182,27 +197,24 @@ void PlainRun::take_gradients(const PlainRunRequest& request) {
 
 void PlainRun::restore_state() {
   const c10::AutoGradMode no_grad(false);
-  for (size_t i = 0; i < before_.size(); ++i) {
-    model_.state()[i].second.detach().copy_(before_[i]);
+  for (const State& state : state_) {
+    if (state.changed) state.users.copy_(state.before);
   }
 }
 
-void PlainRun::add_state(size_t device) {
+void PlainRun::add_state() {
   const c10::AutoGradMode no_grad(false);
-  state_changed_.resize(before_.size());
-  for (size_t i = 0; i < before_.size(); ++i) {
-    const at::Tensor now = model_.state()[i].second.detach();
-    state_changed_[i] = state_changed_[i] || !now.equal(before_[i]);
-    if (device == 0) first_state_.push_back(now.clone());
-    if (device == 0) state_sums_.push_back(now.clone());
-    if (device > 0 && now.is_floating_point()) state_sums_[i].add_(now);
+  for (State& state : state_) {
+    const bool changed = !state.users.equal(state.before);
+    state.changed |= changed;
+    state.by_device.push_back(changed ? state.users.clone() : state.before);
   }
 }
 
 void PlainRun::reduce(const PlainRunRequest& request) {
   const c10::AutoGradMode no_grad(false);
   reduce_gradients(request.workers);
-  if (request.devices > 1) average_state(request);
+  if (request.devices > 1) merge_state(request);
 }
 
 void PlainRun::reduce_gradients(Communicator* workers) {
@@ -221,22 +233,20 @@ void PlainRun::reduce_gradients(Communicator* workers) {
 }
 
 // What no device has changed stays to the bit.
-void PlainRun::average_state(const PlainRunRequest& request) {
-  std::vector<bool> changed = state_changed_;
+void PlainRun::merge_state(const PlainRunRequest& request) {
+  std::vector<bool> changed;
+  for (const State& state : state_) changed.push_back(state.changed);
   if (request.workers != nullptr) changed = on_any_worker(changed, *request.workers);
-  std::vector<at::Tensor> travelling;
-  for (size_t i = 0; i < changed.size(); ++i) {
-    if (changed[i] && state_sums_[i].is_floating_point()) {
-      state_sums_[i] = state_sums_[i].contiguous();
-      travelling.push_back(state_sums_[i]);
-    }
-  }
-  if (request.workers != nullptr) sum_over_workers(travelling, *request.workers);
-  for (size_t i = 0; i < changed.size(); ++i) {
+  std::vector<WrittenState> written;
+  for (size_t i = 0; i < state_.size(); ++i) {
     if (!changed[i]) continue;
-    const at::Tensor users = model_.state()[i].second.detach();
-    users.copy_(users.is_floating_point() ? state_sums_[i].div_(request.devices) : first_state_[i]);
+    const State& state = state_[i];
+    const bool mean = state.users.is_floating_point() && !state.is_parameter;
+    written.push_back({state.name,
+                       mean ? WrittenState::Merge::kMean : WrittenState::Merge::kWriters, 0,
+                       state.users, state.before, state.by_device, request.devices});
   }
+  if (!written.empty()) merge_written_state(written, request.workers);
 }
 
 }  // namespace epl

@@ -60,19 +60,26 @@ class PlainRun {
   void call(const Batch& batch, double seed, DeviceRun& run);
   void take(const Capture& capture, DeviceRun& run);
   void take_gradients(const PlainRunRequest& request);
-  void add_state(size_t device);
+  void remember_state(const PlainRunRequest& request);
+  void add_state();
   void restore_state();
   void reduce_gradients(Communicator* workers);
-  void average_state(const PlainRunRequest& request);
+  void merge_state(const PlainRunRequest& request);
 
   const Model& model_;
   const StepFunction& function_;
   LocalReplicas& replicas_;
   std::vector<at::Tensor> users_gradients_;  // as they were before
-  std::vector<at::Tensor> before_;           // contents of Model::state() before the step
-  std::vector<at::Tensor> state_sums_;       // of floating-point state, over devices
-  std::vector<at::Tensor> first_state_;      // what the first device left
-  std::vector<bool> state_changed_;          // on some device
+  // What the step may write: each device starts from what was before.
+  struct State {
+    std::string name;
+    at::Tensor users;
+    at::Tensor before;
+    bool is_parameter = false;
+    bool changed = false;               // by some device
+    std::vector<at::Tensor> by_device;  // what each left
+  };
+  std::vector<State> state_;
   std::vector<at::Tensor> sums_;
   std::vector<DeviceRun> runs_;
 };

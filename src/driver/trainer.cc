@@ -107,6 +107,14 @@ double Trainer::Impl::sum_over_workers(double value) {
   return sum.item<double>();
 }
 
+// Before the step, which may write them: in the first steps, and now and then.
+void Trainer::Impl::look_at_parameters() {
+  constexpr int64_t kSometimes = 100;
+  const bool looks = steps < 3 || steps % kSometimes == 0;
+  const bool alike = job->workers() != nullptr && !recordings.placement_known().has_roles();
+  parameters_before = looks && alike ? checksum_of_parameters(model) : 0;
+}
+
 double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
   const bool wants_plain = recordings.can_run_plainly() &&
                            (recordings.wants_second_look() || !recordings.unreplayable().empty());
@@ -119,12 +127,11 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   report.options = fingerprint_of_options(model);
   report.loads = static_cast<double>(loads);
   if (!alone) {
-    constexpr int64_t kSometimes = 100;
     for (const auto& batch : batches[0]) {
       const bool has_rows = !batch.empty() && batch[0].dim() > 0;
       report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
     }
-    if (steps < 3 || steps % kSometimes == 0) report.parameters = checksum_of_parameters(model);
+    report.parameters = parameters_before;
   }
   const std::vector<StepReport> reports = exchange_reports(*job->workers(), report);
   check_reports(reports, steps);
@@ -139,7 +146,7 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
 StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   given.seen = rows.sample();
   given.whole = rows.whole();
-  check_has_rows(given.whole);
+  step_batch = &given.whole;
   written_batch.check(given.whole);
   const Shares all = shares(given.seen, given.whole);
   // One device of one worker can take a batch that cannot be cut evenly over all.
@@ -152,6 +159,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
     check_same_on_all_workers(*job, "the rows of a micro batch", describe_batch(batches[0][0]));
   }
   given.seen = batches[0][0];
+  look_at_parameters();
   if (runs_plainly()) return step_plainly(batches, plain_seed());
   try {
     StepResult result = step_by_recording(batches);

@@ -95,6 +95,7 @@ struct Trainer::Impl {
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
   double sum_over_workers(double value);
   // What workers tell each other in each step, before the update: gives the loss of all.
+  void look_at_parameters();
   double meet_after_run(double loss, const DeviceBatches& batches);
 
   int devices() const { return job->cluster().total_gpu_num; }
@@ -134,6 +135,8 @@ struct Trainer::Impl {
   Recordings recordings;
   int64_t verified = 0;     // steps that were compared with the plain program
   WrittenBatch written_batch;
+  const Batch* step_batch = nullptr;  // while a step runs: what was handed in
+  double parameters_before = 0;       // their checksum before this step, where it is looked at
   bool plain_next = false;  // some worker wants the next step to run plainly
   bool told_of_plain = false;
   int64_t loads = 0;      // calls of load()

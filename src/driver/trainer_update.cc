@@ -17,6 +17,7 @@ bool Trainer::Impl::check_finite(const StepResult& result) const {
   const std::string policy = config.get<std::string>("debug.nan_loss");
   if (policy == "ignore" || std::isfinite(result.loss)) return true;
   if (policy == "skip") return false;
+  check_has_rows(*step_batch);  // a mean over no rows is no number
   throw Error(
       concat("the loss of step ", steps, " is ", result.loss,
              "; the parameters are as before the step"),

@@ -58,7 +58,9 @@ MakeProgram with_data(std::function<Tensor(const Tensor& weight)> other) {
       return net->forward(rows[0]).square().mean();
     });
     result.before_step = [=](int step) {
-      if (step == 2) net->weight.set_data(other(net->weight.detach()));
+      if (step != 2) return;
+      net->weight.set_data(other(net->weight.detach()));
+      net->weight.mutable_grad() = Tensor();  // of the old shape
     };
     return result;
   };
