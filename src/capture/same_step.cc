@@ -128,7 +128,7 @@ std::string results_differ(const Graph& first, const Graph& second) {
 
 }  // namespace
 
-Difference difference_between(const Graph& first, const Graph& second, BatchShapes shapes) {
+Difference difference_between(const Graph& first, const Graph& second) {
   const size_t count = std::min(first.nodes.size(), second.nodes.size());
   for (size_t i = 0; i < count; ++i) {
     const Node& before = first.nodes[i];
@@ -143,7 +143,6 @@ Difference difference_between(const Graph& first, const Graph& second, BatchShap
                  *now.expects, " and was ", *before.expects, " before"),
           /*guarded=*/true};
     }
-    if (shapes == BatchShapes::kOther) continue;
     const std::string arguments = arguments_differ(before, now);
     if (!arguments.empty()) return {arguments};
   }
@@ -151,7 +150,6 @@ Difference difference_between(const Graph& first, const Graph& second, BatchShap
     return {concat("it does ", second.nodes.size(), " operators and did ", first.nodes.size(),
                    " before")};
   }
-  if (shapes == BatchShapes::kOther) return {};
   if (first.leaves.size() != second.leaves.size()) return {"it reads other tensors than before"};
   const std::string constants = constants_differ(first, second);
   return {constants.empty() ? results_differ(first, second) : constants};

@@ -12,8 +12,6 @@
 
 namespace epl {
 
-enum class BatchShapes : uint8_t { kSame, kOther };  // of the two recordings
-
 // What tells two recordings apart.
 struct Difference {
   std::string text;      // for a reader who wrote the step; empty where nothing does
@@ -22,10 +20,9 @@ struct Difference {
   explicit operator bool() const { return !text.empty(); }
 };
 
-// Recordings of batches of other shapes are compared by their operators alone, since numbers may
-// follow sizes. Where a guard expects something else the rest may differ as well, and the guard
-// will tell; only a number with a fraction, which is another one in each step, counts as a
-// difference.
-Difference difference_between(const Graph& first, const Graph& second, BatchShapes shapes);
+// Of batches of one shape, since numbers may follow sizes. Where a guard expects something else the
+// rest may differ as well, and the guard will tell; only a number with a fraction, which is another
+// one in each step, counts as a difference.
+Difference difference_between(const Graph& first, const Graph& second);
 
 }  // namespace epl

@@ -60,6 +60,10 @@ class Recordings {
   // before it is trusted (capture/same_step.h): once for each set of modes of the modules. This
   // says that a second look is due.
   bool wants_second_look() const { return pending_.has_value(); }
+  // What was recorded before this step was of another batch, of which nothing is applied.
+  void begin_step() {
+    if (probe_) probe_->capture.effects = RunEffects();
+  }
   // Takes it by a micro batch of a step that runs plainly: the function runs once, under the
   // recorder. None where there is nothing left to be learnt.
   std::optional<Capture> observe(const Batch& batch, double seed);
@@ -125,11 +129,15 @@ class Recordings {
     Capture capture;
   };
   std::optional<Probe> probe_;
-  struct Pending {  // what is to be looked at again
-    Key key;
-    Key modes;
+  struct FirstLook {
     Graph graph;
     int times = 1;  // how often the rows of a batch come in it
+  };
+  // What is to be looked at again: a batch of a shape that has been seen before. Numbers may follow
+  // shapes, so that one of another shape tells nothing.
+  struct Pending {
+    Key modes;
+    std::map<Key, FirstLook> looks;
   };
   bool is_out_of_date(const Pending& pending) const;
   std::optional<Pending> pending_;

@@ -1,5 +1,5 @@
 // Recordings, asked twice: whether what a step was recorded as is what it does.
-#include <iostream>
+#include <algorithm>
 
 #include "base/check.h"
 #include "capture/same_step.h"
@@ -42,17 +42,22 @@ void Recordings::check_replayable(const Batch& batch, Capture& captured) {
 }
 
 void Recordings::expect_again(const Batch& batch, const Graph& graph, int times) {
+  constexpr size_t kMost = 16;  // shapes whose graphs are kept meanwhile
   Key now = modes();
-  if (pending_ || seen_twice_.count(now) != 0) return;
-  pending_ = Pending{key_of(batch), std::move(now), graph, times};
+  if (seen_twice_.count(now) != 0) return;
+  if (!pending_) pending_ = Pending{now, {}};
+  const bool room = pending_->looks.size() < kMost;
+  if (pending_->modes == now && room)
+    pending_->looks.emplace(key_of(batch), FirstLook{graph, times});
 }
 
 // Whether the user has since assigned another tensor to a variable that the recording reads, or
 // given a parameter another shape.
 bool Recordings::is_out_of_date(const Pending& pending) const {
-  const auto found = ready_.find(pending.key);
-  if (found == ready_.end()) return false;
-  return found->second->out_of_date() || !found->second->leaves_are_as_recorded();
+  return std::any_of(ready_.begin(), ready_.end(), [&](const auto& entry) {
+    if (pending.looks.count(entry.first) == 0) return false;
+    return entry.second->out_of_date() || !entry.second->leaves_are_as_recorded();
+  });
 }
 
 std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
@@ -75,11 +80,11 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
     expect_again(batch, captured.graph, 1);
     if (!probed) probe_ = Probe{key_of(batch), captured};
     probe_->capture.effects = RunEffects();
+  } else if (const auto first = pending_->looks.find(key_of(batch));
+             first == pending_->looks.end()) {
+    expect_again(batch, captured.graph, 1);
   } else {
-    const bool same = pending_->key == key_of(batch);
-    unreplayable_ = difference_between(pending_->graph, captured.graph,
-                                       same ? BatchShapes::kSame : BatchShapes::kOther)
-                        .text;
+    unreplayable_ = difference_between(first->second.graph, captured.graph).text;
     seen_twice_.insert(pending_->modes);
     pending_.reset();
   }
@@ -91,12 +96,12 @@ void Recordings::look_again(const Batch& batch) {
     pending_.reset();
     return;
   }
-  if (pending_->key != key_of(batch)) return;
+  const auto first = pending_->looks.find(key_of(batch));
+  if (first == pending_->looks.end()) return;
   bring_home();
   ++made_;  // what was brought home may be released again
-  const Capture captured = capture(repeat_rows(batch, pending_->times));
-  const Difference difference =
-      difference_between(pending_->graph, captured.graph, BatchShapes::kSame);
+  const Capture captured = capture(repeat_rows(batch, first->second.times));
+  const Difference difference = difference_between(first->second.graph, captured.graph);
   seen_twice_.insert(pending_->modes);
   pending_.reset();
   if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);

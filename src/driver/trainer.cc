@@ -144,6 +144,7 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
 }
 
 StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
+  recordings.begin_step();
   given.seen = rows.sample();
   given.whole = rows.whole();
   step_batch = &given.whole;

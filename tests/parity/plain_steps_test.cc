@@ -73,6 +73,18 @@ TEST(PlainSteps, BranchByACounterInCpp) {
   })));
 }
 
+// A batch of another shape tells nothing of numbers: it used to count as the second look, and the
+// counter stood still from then on.
+TEST(PlainSteps, CounterInCppIsSeenAmongBatchesOfManyShapes) {
+  EXPECT_TRUE(parity(
+      annealed(),
+      [](int step) {
+        const int64_t rows = 4 + 2 * (step % 3);
+        return Batch{torch::randn({rows, 8}), classes(4, {rows})};
+      },
+      kRounding, by_parts(9)));
+}
+
 // --- data that C++ reads or makes unseen
 // ------------------------------------------------------------
 
