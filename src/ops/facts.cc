@@ -291,6 +291,15 @@ std::vector<size_t> written_arguments(const Node& node) {
   return written;
 }
 
+bool asked_for(const Node& node, size_t result) {
+  const auto& arguments = node.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() != "output_mask") continue;
+    return node.arguments[i].constant.toListRef()[result].toBool();
+  }
+  return true;
+}
+
 std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op) {
   return remembered("functional " + c10::toString(op.operator_name()),
                     [&] { return find_functional(op); });

@@ -32,6 +32,11 @@ std::optional<c10::OperatorHandle> out_variant(const c10::OperatorHandle& op,
 // same arguments. None where LibTorch has none.
 std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& op);
 
+// Whether the caller wanted result number `result`: a mask (output_mask) leaves it out. A kernel
+// may make it all the same, in a shape that nobody promised, or not, depending on sizes and
+// threads.
+bool asked_for(const Node& node, size_t result);
+
 // Draws random numbers: never removed, never moved past another one.
 bool is_random(const c10::OperatorHandle& op);
 

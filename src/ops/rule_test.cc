@@ -55,6 +55,19 @@ TEST(CutsOf, ASquareIsNotLinear) {
   EXPECT_EQ(cuts(graph, 2), "a: S(0) S(0) -> S(0)");
 }
 
+// The kernel makes it all the same, with a dimension more than the weights have.
+TEST(CutsOf, AConvolutionThatIsNotAskedForTheGradientOfItsWeights) {
+  const Graph graph =
+      graph_of({"f32[3,6,3]", "f32[3,4,4]", "f32[6,4,2]"},
+               "_, %3: f32[6,4,1,2], %4: f32[6] = aten::convolution_backward(%0, %1, %2, [6], [1], "
+               "[0], [1], false, [0], 1, [false, false, true])");
+  EXPECT_EQ(cuts(graph, 2),
+            "n: S(0) S(0) R -> P P\n"
+            "o: S(1) R S(0) -> S(0) S(0)\n"
+            "c: R S(1) S(1) -> S(1) R\n"
+            "sum: P R R -> P P");
+}
+
 TEST(CutsOf, ASumOfTensorsTakesPartialSumsTogether) {
   const Graph graph =
       graph_of({"f32[4,6]", "f32[6]"}, "%2: f32[4,6] = aten::add.Tensor(%0, %1, 1)");

@@ -1,4 +1,5 @@
 // Convolutions and pooling, cut over samples and channels; places of the image stay together.
+#include "ops/facts.h"
 #include "ops/rule_parts.h"
 #include "ops/rules.h"
 
@@ -59,12 +60,16 @@ std::optional<Pattern> convolution_backward(const Graph& graph, const Node& node
                                        node.arguments[7].constant.toBool(), int_at(node, 9));
   if (!words) return std::nullopt;
   Pattern pattern{{words->result, words->input, words->weight}, {}, "", ""};
-  // The gradient of the bias does not look at the input channels.
+  // The gradient of the bias does not look at the input channels. One that was not asked for
+  // (asked_for) may have a dimension of size 1 more: the kernel's view of a 1-d convolution.
   const std::pair<std::string, std::string> made[] = {
       {words->input, ""}, {words->weight, ""}, {words->bias, words->bias == "c" ? "" : "c"}};
   for (size_t i = 0; i < 3; ++i) {
-    if (node.results[i].values.at(0) == kNoValue) continue;
-    pattern.outputs.push_back(made[i].first);
+    const ValueId id = node.results[i].values.at(0);
+    if (id == kNoValue) continue;
+    std::string word = made[i].first;
+    if (!asked_for(node, i)) word.resize(sizes_of(graph, id).size(), '1');
+    pattern.outputs.push_back(std::move(word));
     pattern.same.push_back(made[i].second);
   }
   return pattern;
