@@ -100,6 +100,7 @@ Case make_case(const CaseOptions& options) {
   Case made;
   made.mode = options.mode;
   made.recipe = make_recipe(options.seed, spread.draft);
+  if (options.dtype) made.recipe.dtype = *options.dtype;
   made.parts = spread.parts;
   made.sums = spread.draft.sums;
   made.variant = spread.variant.steps(options.steps);

@@ -7,6 +7,9 @@
 // --leaves adds what happens to parameters themselves: hooks, writes in the step, a backward() in a
 // backward(), trainers that share an optimizer; and pooling outside of autograd.
 //
+// --float and --double take the same program with other numbers: what is off by rounding alone is
+// off by 1e-9 as much in double precision, a mistake as much as before.
+//
 // Ends with 1 where a program came out differently, crashed, hung or met an internal error.
 #include <ATen/Parallel.h>
 
@@ -29,6 +32,11 @@ struct Options {
   bool print = false;
   bool shrinks = false;
   bool leaves = false;
+  std::optional<torch::ScalarType> dtype;
+
+  CaseOptions of(const std::string& one_mode, uint64_t seed) const {
+    return {one_mode, seed, steps, leaves, dtype};
+  }
 };
 
 Options parse(int count, char** words) {
@@ -51,13 +59,15 @@ Options parse(int count, char** words) {
       options.print = true;
     } else if (word == "--leaves") {
       options.leaves = true;
+    } else if (word == "--double" || word == "--float") {
+      options.dtype = word == "--double" ? torch::kDouble : torch::kFloat;
     } else if (word == "--shrink") {
       options.shrinks = true;
     } else {
       throw std::runtime_error(
           "usage: fuzz_programs [--mode all|one|micro|devices|slices|workers|"
-          "stages|split] [--seeds N] [--first-seed S] [--steps K] [--leaves] [--print] "
-          "[--shrink]");
+          "stages|split] [--seeds N] [--first-seed S] [--steps K] [--leaves] [--float] "
+          "[--double] [--print] [--shrink]");
     }
   }
   return options;
@@ -78,12 +88,12 @@ struct Counts {
 
 void tell_failure(const Options& options, const std::string& mode, uint64_t seed,
                   const Outcome& outcome) {
-  const CaseOptions wanted{mode, seed, options.steps, options.leaves};
+  const char* const dtype = options.dtype == torch::kDouble ? " --double" : " --float";
   std::cout << "FAILED mode " << mode << ", seed " << seed << ": " << outcome.text << "\n"
             << "  again: build/bin/fuzz_programs --mode " << mode << " --first-seed " << seed
             << " --seeds 1 --steps " << options.steps << (options.leaves ? " --leaves" : "")
-            << " --print --shrink\n";
-  Case failing = make_case(wanted);
+            << (options.dtype ? dtype : "") << " --print --shrink\n";
+  Case failing = make_case(options.of(mode, seed));
   std::cout << failing.str();
   if (!options.shrinks) return;
   failing = shrink(failing);
@@ -117,7 +127,7 @@ void report(const std::string& mode, const Counts& counts) {
 int run_mode(const Options& options, const std::string& mode) {
   Counts counts;
   for (uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
-    const CaseOptions wanted{mode, seed, options.steps, options.leaves};
+    const CaseOptions wanted = options.of(mode, seed);
     if (options.print) print_case(wanted);
     const Outcome outcome = judge_apart([&] { return make_case(wanted); });
     ++counts.of[outcome.verdict];

@@ -26,7 +26,8 @@ struct CaseOptions {
   std::string mode = "one";
   uint64_t seed = 0;
   int steps = 3;
-  bool leaves = false;  // with Group::kLeaves
+  bool leaves = false;                          // with Group::kLeaves
+  std::optional<torch::ScalarType> dtype = {};  // instead of the one that the seed gives
 };
 
 Case make_case(const CaseOptions& options);

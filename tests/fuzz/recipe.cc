@@ -144,7 +144,8 @@ Tensor run_term(const LossTerm& term, const Tensors& values) {
   return term.kind->compute(call)[0] * term.weight;
 }
 
-StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, int turn) {
+StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, int turn,
+                      const See& see) {
   Tensors values(static_cast<size_t>(recipe.values));
   size_t next = 0;
   for (size_t i = 0; i < recipe.leaves.size(); ++i) {
@@ -162,12 +163,14 @@ StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, 
     const Tensors results = run_node(recipe.nodes[i], values);
     for (size_t j = 0; j < recipe.nodes[i].out.size(); ++j) {
       values[static_cast<size_t>(recipe.nodes[i].out[j])] = results[j];
+      if (see) see(results[j]);
     }
   }
   Tensor loss;
   for (size_t i = 0; i < recipe.loss.size(); ++i) {
     if (static_cast<int>(i) % recipe.training.turns != turn) continue;
     const Tensor one = run_term(recipe.loss[i], values);
+    if (see) see(one);
     loss = loss.defined() ? loss + one : one;
   }
   std::map<std::string, Tensor> metrics;

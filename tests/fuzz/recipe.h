@@ -13,6 +13,7 @@
 
 #include <epl/epl.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -131,7 +132,10 @@ struct Call {
 
 Tensors run_node(const Node& node, const Tensors& values);
 Tensor run_term(const LossTerm& term, const Tensors& values);
-StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, int turn = 0);
+// `see` is shown each value that a node or a term of the loss gives.
+using See = std::function<void(const Tensor& value)>;
+StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, int turn = 0,
+                      const See& see = nullptr);
 
 Batch make_batch(const Recipe& recipe, int step);
 std::shared_ptr<torch::optim::Optimizer> make_optimizer(const Recipe& recipe, const Net& net);
