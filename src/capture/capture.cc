@@ -274,6 +274,7 @@ Capture capture_step(const CaptureRequest& request) {
   }
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
   capture.closed_over = recorder.closed_over();
+  capture.held_unseen = recorder.held_unseen();
   capture.unreplayable = recorder.unreplayable();
 
   capture.graph = recorder.take_graph();

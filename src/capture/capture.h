@@ -18,6 +18,7 @@
 namespace epl {
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 // A tensor of the user's, and the memory that it showed when the step was recorded.
 struct ClosedOver {
   explicit ClosedOver(const at::Tensor& tensor);
@@ -28,6 +29,17 @@ struct ClosedOver {
   WeakTensor tensor;
   const c10::StorageImpl* storage = nullptr;  // null where it is not strided
   TensorType type;
+};
+
+// Memory of the user's whose tensor no operator saw, since the step read it as x.data(). All that
+// tells of another tensor in its variable is that fewer hold the memory.
+struct HeldUnseen {
+  explicit HeldUnseen(WeakStorage storage) : storage(std::move(storage)) {}
+  void count() { holders = storage.use_count(); }
+  bool is_as_counted() const { return storage.use_count() >= holders; }
+
+  WeakStorage storage;
+  size_t holders = 0;
 };
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -51,7 +63,7 @@ struct CaptureRequest {
 // What a recorded run did besides being recorded. It leaves no trace; whoever wants it after all,
 // as the run of a plain program, applies it instead of running the function once more.
 struct RunEffects {
-  std::vector<std::pair<at::Tensor, at::Tensor>> written;  // and what it held afterwards
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;        // and what it held afterwards
   std::vector<std::pair<at::Generator, at::Tensor>> generators;  // and their states afterwards
   std::vector<at::Tensor> gradients;  // as CaptureRequest::parameters; undefined: none
 
@@ -65,6 +77,7 @@ struct Capture {
   // The tensors that the step closes over. Where one is not as recorded, the recording is out of
   // date.
   std::vector<ClosedOver> closed_over;
+  std::vector<HeldUnseen> held_unseen;
   RunEffects effects;  // empty unless asked for
   // Why a replay would not be right; empty where nothing speaks against it.
   std::string unreplayable;

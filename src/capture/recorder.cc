@@ -157,6 +157,10 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
           concat("it reads ", print_type(type_of(tensor)), " that ", foreign,
                  " computed on another thread: a replay would not compute it again"));
     }
+    if (is_unasked(tensor)) {
+      cannot_be_replayed(concat("it reads ", print_type(type_of(tensor)),
+                                ", a gradient that it did not ask its operator for"));
+    }
     Leaf leaf;
     leaf.kind = Leaf::Kind::kConstant;
     leaf.name = "constant." + std::to_string(graph_.leaves.size());
@@ -209,6 +213,22 @@ Result Recorder::define(const c10::IValue& value) {
   return result;
 }
 
+// Whether a kernel makes what it was not asked for depends on the sizes of its inputs and on the
+// threads of a device: nobody may wait for it, nor read it.
+Result Recorder::leave_out(const c10::IValue& value) {
+  for_each_tensor(value, [&](const at::Tensor& t) {
+    if (t.defined() && has_storage(t)) unasked_.emplace_back(t.storage().getWeakStorageImpl());
+  });
+  return Result{false, {kNoValue}};
+}
+
+bool Recorder::is_unasked(const at::Tensor& tensor) const {
+  if (!has_storage(tensor)) return false;
+  return std::any_of(unasked_.begin(), unasked_.end(), [&](const WeakStorage& storage) {
+    return storage._unsafe_get_target() == storage_of(tensor) && !storage.expired();
+  });
+}
+
 bool Recorder::varies(const Node& node) const {
   if (is_random(node.op)) return true;
   bool result = false;
@@ -248,13 +268,16 @@ void Recorder::settle_uninitialized(const Node& node) {
   const auto& schema = node.op.schema();
   for (size_t i = 0; i < node.arguments.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
-    const bool fills = alias != nullptr && alias->isWrite() &&
-                       (schema.arguments()[i].is_out() || (i == 0 && overwrites(node.op)));
+    const bool writes = alias != nullptr && alias->isWrite();
+    const bool all = writes && (schema.arguments()[i].is_out() || (i == 0 && overwrites(node.op)));
+    const bool places = i == 0 && writes && places_filled(graph_, node) > 0;
     const bool views = alias != nullptr && !alias->isWrite();
     for (ValueId id : node.arguments[i].values) {
-      if (id == kNoValue || views) continue;
-      if (fills) {
-        uninitialized_.erase(graph_.value(id).storage);
+      if (id == kNoValue || views || resizes(node.op)) continue;
+      // Where there are no elements C++ cannot have filled any.
+      if (alias == nullptr && graph_.value(id).type.numel() == 0) continue;
+      if (all || places) {
+        filled_by_op(id, all ? graph_.value(id).type.numel() : places_filled(graph_, node));
       } else {
         filled_by_cpp(graph_.value(id).storage);
       }
@@ -262,16 +285,37 @@ void Recorder::settle_uninitialized(const Node& node) {
   }
 }
 
+// Part by part, maybe: what is left when it is read, C++ has filled.
+void Recorder::filled_by_op(ValueId id, int64_t elements) {
+  const auto found = uninitialized_.find(graph_.value(id).storage);
+  if (found == uninitialized_.end()) return;
+  found->second.filled +=
+      elements * static_cast<int64_t>(c10::elementSize(graph_.value(id).type.dtype));
+  const auto bytes = static_cast<int64_t>(found->second.tensor.storage().nbytes());
+  if (found->second.filled >= bytes) uninitialized_.erase(found);
+}
+
 void Recorder::filled_by_cpp(ValueId root) {
   const auto found = uninitialized_.find(root);
   if (found == uninitialized_.end()) return;
+  if (found->second.resized) {
+    cannot_be_replayed(concat("it reads ", print_type(type_of(found->second.tensor)),
+                              ", which resize_() made larger and no operator filled"));
+    uninitialized_.erase(found);
+    return;
+  }
   Leaf leaf;
   leaf.value = root;
   leaf.name = "constant." + std::to_string(graph_.leaves.size());
   leaf.tensor = found->second.tensor;
   producer_[static_cast<size_t>(root)] = -1;
   dropped_.insert(found->second.node);
-  temporaries_[root] = {graph_.leaves.size(), at::Tensor(), /*borrowed=*/false, false};
+  Temporary temporary{graph_.leaves.size(), at::Tensor(), /*borrowed=*/false, false};
+  if (found->second.filled > 0) {
+    temporary.contents = copy_in_place(leaf.tensor);
+    temporary.written = true;
+  }
+  temporaries_[root] = std::move(temporary);
   graph_.leaves.push_back(std::move(leaf));
   uninitialized_.erase(found);
 }
@@ -460,13 +504,25 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
+  if (resizes(op) && grows(graph_.nodes.back())) {
+    const at::Tensor made = stack->back().toTensor();
+    uninitialized_[graph_.value(before).storage] = Uninitialized{index, made, 0, true};
+  }
+}
+
+bool Recorder::grows(const Node& node) const {
+  const ValueId from = node.arguments[0].values.at(0);
+  const ValueId to = node.results[0].values.at(0);
+  return graph_.value(to).type.numel() > graph_.value(from).type.numel();
 }
 
 // The last node so far, with the values of what it made.
 void Recorder::add(Node node, const std::vector<c10::IValue>& outputs) {
   const bool changes = varies(node);
   const ValueId before = graph_.value_count();
-  for (const auto& output : outputs) node.results.push_back(define(output));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    node.results.push_back(asked_for(node, i) ? define(outputs[i]) : leave_out(outputs[i]));
+  }
   for (ValueId id = before; id < graph_.value_count(); ++id) {
     varies_[static_cast<size_t>(id)] = changes;
   }
@@ -560,8 +616,8 @@ std::vector<std::string> Recorder::describe_kept() const {
   return texts;
 }
 
-std::vector<ClosedOver> Recorder::closed_over() const {
-  std::set<ValueId> constants;  // roots
+std::set<ValueId> Recorder::roots_of_constants() const {
+  std::set<ValueId> constants;
   for (const Leaf& leaf : graph_.leaves) {
     if (leaf.kind == Leaf::Kind::kConstant) constants.insert(graph_.value(leaf.value).storage);
   }
@@ -569,6 +625,11 @@ std::vector<ClosedOver> Recorder::closed_over() const {
   for (const auto& [root, temporary] : temporaries_) {
     if (!temporary.borrowed && temporary.written) constants.erase(root);
   }
+  return constants;
+}
+
+std::vector<ClosedOver> Recorder::closed_over() const {
+  const std::set<ValueId> constants = roots_of_constants();
   std::set<c10::TensorImpl*> known;
   std::vector<ClosedOver> result;
   for (const WeakTensor& seen : impls_) {
@@ -576,6 +637,20 @@ std::vector<ClosedOver> Recorder::closed_over() const {
     if (!impl || !known.insert(impl.get()).second) continue;
     if (constants.count(graph_.value(by_impl_.at(impl.get())).storage) == 0) continue;
     result.emplace_back(at::Tensor(std::move(impl)));
+  }
+  return result;
+}
+
+std::vector<HeldUnseen> Recorder::held_unseen() const {
+  std::set<ValueId> constants = roots_of_constants();
+  for (const ClosedOver& seen : closed_over()) {
+    const auto root = roots_.find(const_cast<c10::StorageImpl*>(seen.storage));
+    if (root != roots_.end()) constants.erase(root->second);
+  }
+  std::vector<HeldUnseen> result;
+  for (const WeakStorage& storage : storages_) {
+    if (storage.expired() || storage.use_count() < 2) continue;  // one is the recorder
+    if (constants.count(roots_.at(storage._unsafe_get_target())) != 0) result.emplace_back(storage);
   }
   return result;
 }

@@ -104,6 +104,8 @@ class Recorder {
 
   // The same moment: the tensors that the step closes over and somebody else holds.
   std::vector<ClosedOver> closed_over() const;
+  // The same where only the memory is held, by a tensor that no operator saw.
+  std::vector<HeldUnseen> held_unseen() const;
 
   // Something was seen that a replay would not do again, or not in the same way. The first reason
   // is kept.
@@ -126,20 +128,25 @@ class Recorder {
   void expect_contents(const at::Tensor& tensor);
   void take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs);
   bool reads_back(const Node& node) const;
+  bool grows(const Node& node) const;
   bool varies(const Node& node) const;
   void spread_variation(const Node& node);
   Argument read(const c10::IValue& value);
   void settle_uninitialized(const Node& node);
+  void filled_by_op(ValueId id, int64_t elements);
   void filled_by_cpp(ValueId root);
   std::vector<Node> settle_temporaries();
   void save_written(const Node& node, const torch::jit::Stack& stack, size_t first);
   void save_generators(const torch::jit::Stack& stack, size_t first);
   Result define(const c10::IValue& value);
+  Result leave_out(const c10::IValue& value);
+  bool is_unasked(const at::Tensor& tensor) const;
   ValueId define(const at::Tensor& tensor);
   ValueId find(const at::Tensor& tensor) const;
   ValueId root_of(const at::Tensor& tensor) const;
   void remember(const at::Tensor& tensor, ValueId id);
   void claim_value(ValueId id, const ForwardPlace& forward);
+  std::set<ValueId> roots_of_constants() const;
 
   Graph graph_;
   const ForeignResults foreign_;
@@ -166,11 +173,14 @@ class Recorder {
   std::map<Place, ValueId> by_place_;
   std::unordered_map<c10::StorageImpl*, ValueId> roots_;
   std::vector<WeakTensor> impls_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  std::vector<WeakStorage> storages_;
+  std::vector<WeakStorage> unasked_;  // of results that a mask leaves out
 
   struct Uninitialized {
-    int node;
+    int node = -1;
     at::Tensor tensor;
+    int64_t filled = 0;    // bytes, by operators
+    bool resized = false;  // larger than it was: what it held before may still be there
   };
   std::map<ValueId, Uninitialized> uninitialized_;  // by root
   std::set<int> dropped_;                           // nodes whose result became a constant

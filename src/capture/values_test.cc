@@ -295,11 +295,43 @@ TEST(MemoryWithoutContents, ThatOperatorsFillPartByPartIsMadeAnewInEveryStep) {
             "mul.Tensor sum | ");
 }
 
+// The rest by C++: what an operator wrote of it is written again.
+TEST(MemoryWithoutContents, ThatOperatorsAndCppFillIsCopiedInEveryStep) {
+  EXPECT_EQ(product_with([](const Tensor& x) {
+              Tensor y = torch::empty({3});
+              y.slice(0, 0, 2).copy_(x.slice(0, 0, 2));
+              y.data_ptr<float>()[2] = 7;
+              return y;
+            }),
+            "clone slice.Tensor slice.Tensor copy_ mul.Tensor sum | f32[3]");
+}
+
 TEST(MemoryWithoutContents, OfNoElementsMayBeJoinedWithOthers) {
   EXPECT_EQ(product_with([](const Tensor& x) {
               return torch::cat({torch::empty({0}), x});
             }),
-            "cat mul.Tensor sum | f32[0]");
+            "empty.memory_format cat mul.Tensor sum | ");
+  EXPECT_EQ(product_with([](const Tensor& x) {
+              return x + torch::empty({0, 3}).repeat({2, 1}).sum();
+            }),
+            "empty.memory_format repeat sum add.Tensor mul.Tensor sum | ");
+}
+
+// resize_() makes elements that operators fill, or C++.
+TEST(MemoryWithoutContents, OfATensorThatGrows) {
+  EXPECT_EQ(product_with([](const Tensor& x) { return torch::empty({0}).resize_({3}).copy_(x); }),
+            "empty.memory_format resize_ copy_ mul.Tensor sum | ");
+  Scaled net;
+  const auto filled = [&](const Batch&) {
+    Tensor y = torch::zeros({1}).resize_({3});
+    std::copy(kNumbers.begin(), kNumbers.end(), y.data_ptr<float>());
+    return (net.weight * y).sum();
+  };
+  const Batch none;
+  const NamedTensors parameters{{"weight", net.weight}};
+  const Capture capture = capture_step({filled, none, parameters, {}});
+  EXPECT_EQ(capture.unreplayable,
+            "it reads f32[3], which resize_() made larger and no operator filled");
 }
 
 TEST(MemoryWithoutContents, ThatCppFillsAndTheStepWritesIsCopiedInEveryStep) {

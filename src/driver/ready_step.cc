@@ -46,7 +46,8 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       recorded_loss_(capture.loss),
       draws_random_numbers_(epl::draws_random_numbers(compiled_.graph)),
       sizes_(std::move(sizes)),
-      closed_over_(capture.closed_over) {
+      closed_over_(capture.closed_over),
+      held_unseen_(capture.held_unseen) {
   find_outputs();
   find_borders();
   check_state();
@@ -74,6 +75,7 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
     devices.exchanges.push_back(exchanges_[stage].get());
   }
   gradients_ = std::make_unique<StepGradients>(compiled_, std::move(devices));
+  for (HeldUnseen& memory : held_unseen_) memory.count();  // with the executors' own tensors
   if (!placement().has_roles()) return;
   for (int group = 0; group < placement().groups(); ++group) {
     if (placement().parts(group) > 1) ways.make_group(placement().stages_of(group));
@@ -211,7 +213,9 @@ Executor::GivenRows ReadyStep::given_rows(int device) const {
 
 bool ReadyStep::out_of_date() const {
   return std::any_of(closed_over_.begin(), closed_over_.end(),
-                     [](const ClosedOver& tensor) { return !tensor.is_as_recorded(); });
+                     [](const ClosedOver& tensor) { return !tensor.is_as_recorded(); }) ||
+         std::any_of(held_unseen_.begin(), held_unseen_.end(),
+                     [](const HeldUnseen& memory) { return !memory.is_as_counted(); });
 }
 
 bool ReadyStep::rebind_if_moved() {

@@ -136,6 +136,7 @@ class ReadyStep {
   const bool draws_random_numbers_;
   const TwoSizes sizes_;
   const std::vector<ClosedOver> closed_over_;
+  std::vector<HeldUnseen> held_unseen_;
 };
 
 }  // namespace epl

@@ -53,6 +53,8 @@ const std::set<std::string> kUninitialized = {"aten::empty", "aten::empty_like",
                                               "aten::empty_strided", "aten::new_empty",
                                               "aten::new_empty_strided"};
 
+const std::set<std::string> kResizing = {"aten::resize_", "aten::resize_as_"};
+
 const std::set<std::string> kOverwriting = {
     "aten::copy_",   "aten::fill_",       "aten::zero_",     "aten::uniform_",
     "aten::normal_", "aten::bernoulli_",  "aten::random_",   "aten::exponential_",
@@ -337,7 +339,28 @@ bool computes_unseen(const std::string& op) { return kComputesUnseen.count(op) !
 
 bool makes_uninitialized(const c10::OperatorHandle& op) { return contains(kUninitialized, op); }
 
+bool resizes(const c10::OperatorHandle& op) { return contains(kResizing, op); }
+
 bool overwrites(const c10::OperatorHandle& op) { return contains(kOverwriting, op); }
+
+int64_t places_filled(const Graph& graph, const Node& node) {
+  const auto elements = [&](size_t argument) {
+    return graph.value(node.arguments[argument].values.at(0)).type.numel();
+  };
+  const std::string name = name_of(node.op);
+  if (name == "aten::scatter_") return node.op.schema().arguments().size() == 4 ? elements(2) : 0;
+  if (name == "aten::index_copy_") return elements(3);
+  if (name != "aten::index_put_" || node.arguments[3].constant.toBool()) return 0;
+  // One index alone, of rows: what several pick is not worth the trouble.
+  const std::vector<ValueId>& indices = node.arguments[1].values;
+  const auto is_mask = [&](ValueId id) {
+    const auto dtype = graph.value(id).type.dtype;
+    return dtype == c10::kBool || dtype == c10::kByte;
+  };
+  if (indices.size() != 1 || is_mask(indices[0])) return 0;
+  const int64_t rows = graph.value(node.arguments[0].values.at(0)).type.sizes.at(0);
+  return rows == 0 ? 0 : elements(0) / rows * graph.value(indices[0]).type.numel();
+}
 
 bool gives_truth(const c10::OperatorHandle& op) { return contains(kGivesTruth, op); }
 

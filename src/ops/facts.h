@@ -56,8 +56,17 @@ bool computes_unseen(const std::string& op);
 // Makes a tensor without giving it contents (empty, empty_like, new_empty, ...).
 bool makes_uninitialized(const c10::OperatorHandle& op);
 
+// Gives its first argument another size (resize_, resize_as_): where it grows, memory without
+// contents.
+bool resizes(const c10::OperatorHandle& op);
+
 // Writes its first argument without reading it (copy_, fill_, uniform_, ...).
 bool overwrites(const c10::OperatorHandle& op);
+
+// How many elements of its first argument an operator writes at places that others give, without
+// reading what was there (scatter_, index_copy_, index_put_ that does not accumulate); 0 for all
+// other operators. A place that is given twice counts twice.
+int64_t places_filled(const Graph& graph, const Node& node);
 
 // Writes truth values in place, as 0 and 1 of whatever type its first argument has (lt_, eq_, ...).
 // The pure variant gives a tensor of truth values instead.

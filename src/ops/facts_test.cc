@@ -131,6 +131,7 @@ const Answers kAnswers[] = {
      makes_uninitialized,
      {"empty.memory_format", "empty_like", "empty_strided", "new_empty", "new_empty_strided"},
      {"zeros", "ones_like", "full", "clone"}},
+    {"Resizes", resizes, {"resize_", "resize_as_"}, {"set_.source_Tensor", "view", "squeeze_"}},
     {"Overwrites",
      overwrites,
      {"copy_", "fill_.Scalar", "fill_.Tensor", "zero_", "uniform_", "normal_", "bernoulli_.float"},

@@ -1,5 +1,4 @@
 #include <map>
-#include <set>
 
 #include "base/check.h"
 #include "ops/facts.h"
@@ -36,7 +35,6 @@ class Localizer {
     }
     add_results();
     rename();
-    drop_unasked();
     return std::move(local_);
   }
 
@@ -127,23 +125,6 @@ class Localizer {
       for_each_output(node, rename_id);
     }
     for_each_returned(local_, rename_id);
-  }
-
-  // Whether a kernel makes what it was not asked for depends on the sizes of a piece and the
-  // threads of a device: nobody waits for it.
-  void drop_unasked() {
-    std::set<ValueId> read;
-    const auto note = [&](ValueId id) { read.insert(id); };
-    for (const auto& node : local_.nodes) for_each_input(node, note);
-    for_each_returned(local_, note);
-    for (auto& node : local_.nodes) {
-      for (size_t i = 0; i < node.results.size(); ++i) {
-        if (asked_for(node, i)) continue;
-        for (ValueId& id : node.results[i].values) {
-          if (read.count(id) == 0) id = kNoValue;
-        }
-      }
-    }
   }
 
   // What is whole is the same on every device: device 0 draws for all.

@@ -44,23 +44,6 @@ TEST(LocalGraph, HasThePiecesOfItsDeviceAndWhatMoves) {
 )");
 }
 
-TEST(LocalGraph, DoesNotWaitForAGradientThatWasNotAskedFor) {
-  const Graph graph = parse_graph(R"(graph
-  %0: f32[4,6,3] = input 0
-  %1: f32[4,4,4] = input 1
-  %2: f32[6,4,2] = parameter "kernel"
-  %3: f32[6] = parameter "bias"
-  _, %4: f32[6,4,1,2], %5: f32[6] = aten::convolution_backward(%0, %1, %2, [6], [1], [0], [1], false, [0], 1, [false, false, true]) {backward}
-  %6: f32[] = aten::sum(%5, none) {forward}
-  return loss %6, gradient "bias" %5
-)");
-  const ShardingRequest request{graph, 2};
-  const std::string local = print_graph(local_graph(request, choose_layouts(request), 0));
-  const size_t end = local.find(" = aten::convolution_backward");
-  const size_t begin = local.rfind('\n', end) + 1;
-  EXPECT_EQ(local.substr(begin, 9), "  _, _, %") << local;
-}
-
 TEST(LocalGraph, IsAGraphForAnyNumberOfDevices) {
   for (int parts : {2, 3, 5, 8}) {
     const Graph graph = linear_layers(12, {10, 7, 9, 3});

@@ -51,6 +51,24 @@ TEST(ClosedOver, IsGivenOtherData) {
                      batch, bit_equal()));
 }
 
+// No operator sees the tensor behind x.data(): only its memory tells that another one was assigned.
+TEST(ClosedOver, IsReadAsDataAndAssignedLater) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    auto scale = std::make_shared<Tensor>(torch::ones({4}));
+    Program result = program(net, sgd(*net, 0.1), [net, scale](const Batch& rows) {
+      return cross_entropy(net->forward(rows[0]) * scale->data(), rows[1]);
+    });
+    result.before_step = [=](int step) {
+      if (step >= 3) *scale = torch::full({4}, static_cast<double>(step));
+    };
+    return result;
+  };
+  EXPECT_TRUE(parity(make, batch, bit_equal(), Variant().steps(6)));
+  EXPECT_TRUE(parity(make, batch, within(1e-5, "sums over devices in another order"),
+                     Variant().steps(6).devices(2)));
+}
+
 MakeProgram with_data(std::function<Tensor(const Tensor& weight)> other) {
   return [other] {
     auto net = std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(8, 8).bias(false));

@@ -85,6 +85,55 @@ TEST(PlainSteps, CounterInCppIsSeenAmongBatchesOfManyShapes) {
       kRounding, by_parts(9)));
 }
 
+// An empty mask, as ports of Transformers hand on: there is nothing in it that C++ could have
+// filled, so the step is replayed.
+TEST(ReplayedSteps, ReadTensorsWithoutElements) {
+  auto calls = std::make_shared<int>(0);
+  const MakeProgram make = classifier([calls](Tensor x, const Batch& batch) {
+    ++*calls;
+    const Tensor none = torch::empty({0, 4});
+    const Tensor mask = torch::cat({none.repeat({2, 1}), torch::ones({1, 4})});
+    return cross_entropy(x * mask, batch[1]) + torch::empty({0}).sum();
+  });
+  const int steps = 8;
+  EXPECT_TRUE(parity(make, rows_and_classes, bit_equal(), by_parts(steps)));
+  EXPECT_EQ(*calls, steps + 2) << "the plain loop's and two recordings";
+}
+
+// Whatever is not filled by an operator that is known to fill was taken for a variable of the
+// user's, which was another one in every step.
+TEST(ReplayedSteps, FillMemoryPlaceByPlace) {
+  auto calls = std::make_shared<int>(0);
+  const MakeProgram make = classifier([calls](Tensor x, const Batch& batch) {
+    ++*calls;
+    const Tensor order = torch::arange(3, -1, -1).expand({x.size(0), 4});
+    const Tensor turned = torch::empty_like(x).scatter_(1, order, x);
+    const Tensor rows = torch::empty_like(x).index_put_({torch::arange(x.size(0))}, turned);
+    return cross_entropy(rows, batch[1]);
+  });
+  const int steps = 8;
+  EXPECT_TRUE(parity(make, rows_and_classes, bit_equal(), by_parts(steps)));
+  EXPECT_EQ(*calls, steps + 2) << "the plain loop's and two recordings";
+}
+
+TEST(PlainSteps, FillWhatAnOperatorHasNotFilled) {
+  EXPECT_TRUE(in_all_layouts(classifier([](Tensor x, const Batch& batch) {
+    Tensor scale = torch::empty({4});
+    scale.slice(0, 0, 2).copy_(batch[0].detach().mean(0).slice(0, 0, 2));
+    scale.data_ptr<float>()[2] = 3;
+    scale.data_ptr<float>()[3] = 4;
+    return cross_entropy(x * scale, batch[1]);
+  })));
+}
+
+TEST(PlainSteps, FillWhatResizeMade) {
+  EXPECT_TRUE(in_all_layouts(classifier([](Tensor x, const Batch& batch) {
+    Tensor scale = torch::ones({1}).resize_({4});
+    for (int i = 0; i < 4; ++i) scale.data_ptr<float>()[i] = static_cast<float>(i);
+    return cross_entropy(x * scale, batch[1]);
+  })));
+}
+
 // --- data that C++ reads or makes unseen
 // ------------------------------------------------------------
 

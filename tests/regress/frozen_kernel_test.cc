@@ -103,5 +103,10 @@ TEST_F(FrozenKernel, IsNotAskedForItsGradientWhereADeviceHasOneRow) {
   for (int64_t places : {1, 2, 3}) trains_as_plain({places, 1, 3}, split(3, "all"));
 }
 
+// Two sizes of the same step are compared, one of which has a single row.
+TEST_F(FrozenKernel, IsNotAskedForItsGradientUnderReplicate) {
+  for (int64_t places : {1, 2, 3}) trains_as_plain({places, 1, 3}, replicate(3));
+}
+
 }  // namespace
 }  // namespace epl
