@@ -26,6 +26,7 @@ struct StepReport {
   double options = 0;      // a fingerprint of all options of the optimizers
   double loads = 0;        // how often it has loaded a checkpoint
   double parameters = 0;   // a checksum, in some steps
+  double drawn = 0;        // random numbers, by all its devices
 };
 
 // The reports of all workers, in order. All of them call it.

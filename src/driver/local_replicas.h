@@ -33,6 +33,13 @@ struct LocalReplicas {
     for (const auto& replica : each) replica->streams.begin_step(step);
   }
 
+  // How many numbers each device drew since then; asked a second time, none.
+  std::vector<uint64_t> take_drawn() const {
+    std::vector<uint64_t> drawn;
+    for (const auto& replica : each) drawn.push_back(replica->streams.take_drawn());
+    return drawn;
+  }
+
   DeviceTeam& team;
   const int first;
   int64_t step = 0;  // that the random streams are at: goes on where a training is resumed

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <map>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -119,13 +120,22 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   const bool wants_plain = recordings.can_run_plainly() &&
                            (recordings.wants_second_look() || !recordings.unreplayable().empty());
   plain_next = wants_plain;
-  if (job->workers() == nullptr) return loss;
+  const std::vector<uint64_t> drawn =
+      devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
+  double all_drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
+  // The program's own generator has made those of the job's first device.
+  const double by_program = replicas.first == 0 ? static_cast<double>(drawn[0]) : 0;
+  if (job->workers() == nullptr) {
+    skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
+    return loss;
+  }
   const bool alone = recordings.placement_known().has_roles();  // parameters lie on other workers
   StepReport report;
   report.loss = loss;
   report.wants_plain = wants_plain ? 1 : 0;
   report.options = fingerprint_of_options(model);
   report.loads = static_cast<double>(loads);
+  report.drawn = all_drawn;
   if (!alone) {
     for (const auto& batch : batches[0]) {
       const bool has_rows = !batch.empty() && batch[0].dim() > 0;
@@ -136,10 +146,13 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   const std::vector<StepReport> reports = exchange_reports(*job->workers(), report);
   check_reports(reports, steps);
   double sum = 0;
+  all_drawn = 0;
   for (const StepReport& each : reports) {
     sum += each.loss;
     plain_next |= each.wants_plain > 0;
+    all_drawn += each.drawn;
   }
+  skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
   return sum;
 }
 

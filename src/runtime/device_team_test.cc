@@ -7,6 +7,7 @@
 #include <atomic>
 #include <set>
 
+#include "runtime/random_skip.h"
 #include "runtime/random_streams.h"
 
 namespace epl {
@@ -162,6 +163,36 @@ TEST(RandomStreams, AreSetBackToAnEarlierState) {
   const at::Tensor numbers = drawn(second);
   second.restore(states);
   EXPECT_TRUE(numbers.equal(drawn(second)));
+}
+
+// Generators of a new seed and such that are in the middle of a block.
+TEST(RandomSkip, IsAsIfTheNumbersHadBeenDrawn) {
+  for (int drawn_before : {0, 1, 623, 624, 700}) {
+    at::mt19937 engine(7);
+    for (int i = 0; i < drawn_before; ++i) engine();
+    for (uint64_t draws : {0, 1, 2, 622, 623, 624, 625, 1248, 100000}) {
+      at::mt19937 there = engine;
+      for (uint64_t i = 0; i < draws; ++i) there();
+      EXPECT_EQ(draws_between(engine.data(), there.data()), draws) << drawn_before;
+      at::mt19937_data_pod state = engine.data();
+      skip_draws(state, draws);
+      at::mt19937 skipped;
+      skipped.set_data(state);
+      for (int i = 0; i < 700; ++i) ASSERT_EQ(skipped(), there()) << drawn_before << " " << draws;
+    }
+  }
+  EXPECT_EQ(draws_between(at::mt19937(7).data(), at::mt19937(8).data()), 0U);
+}
+
+TEST(RandomStreams, CountWhatTheyDraw) {
+  for (int device : {0, 1}) {
+    RandomStreams streams(device);
+    EXPECT_EQ(streams.take_drawn(), 0U);
+    streams.begin_step(0);
+    drawn(streams);
+    EXPECT_EQ(streams.take_drawn(), 4U);  // a float is made of 24 bits of one number
+    EXPECT_EQ(streams.take_drawn(), 0U);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,11 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <mutex>
+#include <utility>
+
+#include "runtime/random_skip.h"
+
 namespace epl {
 
 namespace {
@@ -11,6 +16,10 @@ uint64_t mixed(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31);
+}
+
+at::mt19937 engine_of(const at::Generator& generator) {
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->engine();
 }
 
 }  // namespace
@@ -40,8 +49,17 @@ at::Generator RandomStreams::default_generator() {
 
 void RandomStreams::begin_step(int64_t step) {
   step_ = step;
-  if (device_ == 0) return;
-  for (auto& stream : streams_) stream.own.set_current_seed(seed_from(stream.users.current_seed()));
+  if (device_ != 0) {
+    for (auto& stream : streams_) {
+      stream.own.set_current_seed(seed_from(stream.users.current_seed()));
+    }
+  }
+  begun_ = engine_of(default_generator()).data();
+}
+
+uint64_t RandomStreams::take_drawn() {
+  if (!begun_) return 0;
+  return draws_between(*std::exchange(begun_, std::nullopt), engine_of(default_generator()).data());
 }
 
 std::vector<at::Tensor> RandomStreams::states() const {
@@ -52,6 +70,18 @@ std::vector<at::Tensor> RandomStreams::states() const {
 
 void RandomStreams::restore(const std::vector<at::Tensor>& states) {
   for (size_t i = 0; i < states.size(); ++i) streams_[i].own.set_state(states[i]);
+}
+
+void skip_in_program(uint64_t draws) {
+  if (draws == 0) return;
+  at::Generator program = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(program.mutex());
+  auto* const generator = at::check_generator<at::CPUGeneratorImpl>(program);
+  at::mt19937 engine = generator->engine();
+  at::mt19937_data_pod state = engine.data();
+  skip_draws(state, draws);
+  engine.set_data(state);
+  generator->set_engine(engine);
 }
 
 }  // namespace epl

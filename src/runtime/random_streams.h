@@ -8,8 +8,10 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/MT19937RNGEngine.h>
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 namespace epl {
@@ -25,6 +27,10 @@ class RandomStreams {
   // Every step starts the streams of devices other than the first anew.
   void begin_step(int64_t step);
 
+  // How many numbers this device drew in place of the program's default generator since
+  // begin_step(); asked a second time, none.
+  uint64_t take_drawn();
+
   // All that it has handed out, to be set back where a run has to start over.
   std::vector<at::Tensor> states() const;
   void restore(const std::vector<at::Tensor>& states);
@@ -39,6 +45,10 @@ class RandomStreams {
   const int device_;
   int64_t step_ = 0;
   std::vector<Stream> streams_;
+  std::optional<at::mt19937_data_pod> begun_;  // where the default generator's stream began
 };
+
+// Moves the program's default generator on by numbers that others drew for it.
+void skip_in_program(uint64_t draws);
 
 }  // namespace epl

@@ -205,6 +205,7 @@ class PlainDevices {
       take_gradients();
     }
     finish_metrics(count, result);
+    for (size_t i = 1; i < streams_.size(); ++i) skip_in_program(streams_[i].take_drawn());
     end();
     if (!variant_.clips_locally()) {
       result.gradient_norm = clip(parameters_, variant_.options());

@@ -1,10 +1,13 @@
 // Random operators. On one device EPL draws from LibTorch's default generator in the order of the
 // plain loop, so that the same seed gives the same masks, and whatever the user draws between the
 // steps is the same as well.
+#include <optional>
+
 #include "tests/models/generative.h"
 #include "tests/models/mlp.h"
 #include "tests/models/recurrent.h"
 #include "tests/models/transformer.h"
+#include "tests/parity/on_devices.h"
 #include "tests/parity/parity.h"
 
 namespace epl::parity {
@@ -174,6 +177,72 @@ INSTANTIATE_TEST_SUITE_P(
         Drawing{"exponential",
                 [](auto x) { return x * torch::empty_like(x).exponential_().detach(); }}),
     [](const auto& info) { return info.param.name; });
+
+// --- the program's own numbers, between the steps
+// -------------------------------------------------------------------------------
+
+struct Dropping : torch::nn::Module {
+  Dropping() {
+    first = register_module("first", torch::nn::Linear(8, 16));
+    second = register_module("second", torch::nn::Linear(16, 4));
+  }
+  // Two stages, where the devices are there for them.
+  torch::Tensor loss(const Batch& batch, bool staged) {
+    std::optional<With> scope;
+    if (staged) scope.emplace(replicate(1, "first"));
+    torch::Tensor x = F::dropout(first->forward(batch[0]).relu(), F::DropoutFuncOptions().p(0.3));
+    scope.reset();
+    if (staged) scope.emplace(replicate(1, "second"));
+    x = F::dropout(second->forward(x), F::DropoutFuncOptions().p(0.2));
+    return cross_entropy(x, batch[1]);
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+// What a program draws after three steps: the order of its next epoch, for one.
+torch::Tensor numbers_after(bool epl, int parts, bool staged) {
+  torch::manual_seed(5);
+  auto net = std::make_shared<Dropping>();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const StepFunction step = [&](const Batch& batch) { return net->loss(batch, staged && epl); };
+  std::optional<Trainer> trainer;
+  if (epl) trainer.emplace(net, optimizer, step);
+  for (int i = 0; i < 3; ++i) {
+    const Batch all{torch::randn({16, 8}), classes(4, {16})};
+    if (epl) {
+      trainer->step({all[0].narrow(0, 0, 16 / parts), all[1].narrow(0, 0, 16 / parts)});
+    } else {
+      optimizer.zero_grad();
+      step(all).loss.backward();
+      optimizer.step();
+    }
+  }
+  return torch::randperm(16);
+}
+
+TEST(Random, NumbersOfTheProgramAreThePlainLoopsWhateverTheLayout) {
+  const torch::Tensor plain = numbers_after(false, 1, false);
+  for (int devices : {1, 2, 4}) {
+    for (int64_t micro_batches : {1, 2}) {
+      for (bool staged : {false, true}) {
+        if (staged && devices == 1) continue;
+        const OnDevices on(devices);
+        init(Config{{"pipeline.num_micro_batch", micro_batches}});
+        EXPECT_TRUE(numbers_after(true, 1, staged).equal(plain))
+            << devices << " devices, " << micro_batches << " micro batches"
+            << (staged ? ", two stages" : "");
+      }
+    }
+  }
+}
+
+TEST(Random, NumbersOfTheProgramAreThePlainLoopsOnEveryWorker) {
+  const torch::Tensor plain = numbers_after(false, 1, false);
+  run_on_workers({1, 1}, [&](int) {
+    init();
+    EXPECT_TRUE(numbers_after(true, 2, false).equal(plain));
+  });
+}
 
 }  // namespace
 }  // namespace epl::parity
