@@ -4,12 +4,15 @@
 #include <ATen/SequenceNumber.h>
 #include <epl/collection.h>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 #include <set>
 
 #include "base/check.h"
 #include "capture/backward.h"
 #include "capture/recorder.h"
+#include "capture/watched_inputs.h"
 #include "config/collected.h"
 #include "config/scopes.h"
 
@@ -108,6 +111,78 @@ void check_no_backward(const std::vector<at::Tensor>& trained) {
   }
 }
 
+// While the user's code runs, and not an operator that it calls, the batch is closed.
+class Watch {
+ public:
+  Watch(Recorder& recorder, WatchedInputs* inputs) : recorder_(recorder), inputs_(inputs) {
+    recorder_.watch(inputs_);
+    if (inputs_ != nullptr) inputs_->close();
+  }
+  ~Watch() {
+    recorder_.watch(nullptr);
+    if (inputs_ == nullptr) return;
+    inputs_->open();
+    const auto touched = inputs_->touched();
+    if (!touched) return;
+    recorder_.cannot_be_replayed(
+        concat("C++ reads or writes tensor ", *touched,
+               " of the batch itself, by data_ptr() or accessor(): a replay would not"));
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  Recorder& recorder_;
+  WatchedInputs* const inputs_;
+};
+
+// Parameters and state, to tell what C++ writes through pointers: what changed though no operator
+// wrote it.
+class LeafContents {
+ public:
+  explicit LeafContents(const CaptureRequest& request) : request_(request), before_(hashes()) {}
+
+  void check(Recorder& recorder) const {
+    const std::vector<uint64_t> now = hashes();
+    size_t i = 0;
+    for (const auto* tensors : {&request_.parameters, &request_.state}) {
+      for (const auto& [name, tensor] : *tensors) {
+        const bool changed = before_[i] != now[i];
+        ++i;
+        if (!changed || recorder.writes(tensor)) continue;
+        recorder.cannot_be_replayed(concat(
+            "C++ writes `", name, "` itself, by data_ptr() or accessor(): a replay would not"));
+      }
+    }
+  }
+
+ private:
+  static uint64_t hash_of(const at::Tensor& tensor) {
+    const bool has_memory = tensor.defined() && tensor.layout() == c10::kStrided &&
+                            tensor.device().is_cpu() && tensor.is_non_overlapping_and_dense();
+    if (!has_memory) return 0;
+    const auto* bytes = static_cast<const char*>(tensor.data_ptr());
+    const size_t count = tensor.nbytes();
+    uint64_t hash = 14695981039346656037ULL;
+    for (size_t i = 0; i < count; i += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes + i, std::min(sizeof word, count - i));
+      hash = (hash ^ word) * 1099511628211ULL;
+    }
+    return hash;
+  }
+  std::vector<uint64_t> hashes() const {
+    std::vector<uint64_t> all;
+    for (const auto* tensors : {&request_.parameters, &request_.state}) {
+      for (const auto& [name, tensor] : *tensors) all.push_back(hash_of(tensor));
+    }
+    return all;
+  }
+
+  const CaptureRequest& request_;
+  const std::vector<uint64_t> before_;
+};
+
 // What the run gave. Its tensors, and with them those of the autograd graph, live as long as this.
 struct RecordedRun {
   StepOutput output;
@@ -131,6 +206,7 @@ RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
   const at::AutoGradMode grad_mode(true);
   const RecorderGuard guard(recorder);
   const EmptiedGradients emptied(trained);  // so that the step's zero_grad() finds nothing
+  const Watch watch(recorder, request.watched);
   RecordedRun run{request.step(request.batch), {}, {}};
   check_no_backward(trained);
   check_loss(run.output.loss);
@@ -261,7 +337,9 @@ Capture capture_step(const CaptureRequest& request) {
   std::vector<Metric> metrics;
   std::vector<std::pair<at::Tensor, ValueId>> gradients;  // with their parameters
   {
+    const LeafContents leaves(request);
     const RecordedRun run = run_recorded(recorder, request, trained, borders);
+    leaves.check(recorder);
     capture.loss = run.output.loss.item<double>();
     loss = recorder.returned(run.output.loss);
     metrics = metrics_of(recorder, run, capture.metric_values);

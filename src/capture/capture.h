@@ -17,6 +17,8 @@
 
 namespace epl {
 
+class WatchedInputs;
+
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 // A tensor of the user's, and the memory that it showed when the step was recorded.
@@ -46,7 +48,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct CaptureRequest {
   const StepFunction& step;
-  const Batch& batch;
+  const Batch& batch;              // copies of its own
   const NamedTensors& parameters;  // to be trained; those that need no gradient are state
   const NamedTensors& state;       // buffers and all other parameters
   // Whether the step function may hold on to tensors that it computed: see debug.kept_tensor.
@@ -58,6 +60,8 @@ struct CaptureRequest {
   // The gradient of the loss in the recorded run. The Graph does not depend on it; the effects of
   // the run, which are kept where it is given, do.
   std::optional<double> seed = std::nullopt;
+  // Where the batch lies, if it is watched.
+  WatchedInputs* watched = nullptr;
 };
 
 // What a recorded run did besides being recorded. It leaves no trace; whoever wants it after all,

@@ -24,9 +24,9 @@ TEST(ForeignResults, OfABranchOnAnotherThreadCannotBeReplayed) {
                                        },
                                        {torch::ones({2, 4})});
   // Named is the operator that made the memory: aten::mean calls others.
-  EXPECT_NE(capture.unreplayable.find(
-                "computed on another thread: a replay would not compute it again"),
-            std::string::npos)
+  EXPECT_NE(
+      capture.unreplayable.find("computed on another thread: a replay would not compute it again"),
+      std::string::npos)
       << capture.unreplayable;
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "capture/watched_inputs.h"
 #include "config/scopes.h"
 #include "ops/facts.h"
 
@@ -365,6 +366,10 @@ void Recorder::restore_written() {
   for (auto& [generator, state] : generators_) generator.set_state(state);
 }
 
+bool Recorder::writes(const at::Tensor& tensor) const {
+  return saved_.count(root_of(tensor)) != 0;
+}
+
 void Recorder::describe_written(RunEffects& effects) const {
   for (const auto& [root, saved] : saved_) {
     effects.written.emplace_back(saved.tensor, saved.tensor.clone());
@@ -387,6 +392,7 @@ bool needs_inputs(const std::string& composite) {
 }
 
 void Recorder::enter_op(EnclosingOp op) {
+  if (watched_ != nullptr) watched_->open();
   if (enclosing_ops_.empty()) ++user_calls_;
   enclosing_ops_.push_back(std::move(op));
   const EnclosingOp& entered = enclosing_ops_.back();
@@ -401,6 +407,7 @@ void Recorder::leave_op(const std::vector<c10::IValue>& outputs) {
   if (enclosing_ops_.empty()) return;  // it was entered before the recording began
   if (computes_unseen(enclosing_ops_.back().name)) take_for_one_op(enclosing_ops_.back(), outputs);
   enclosing_ops_.pop_back();
+  if (watched_ != nullptr && enclosing_ops_.empty()) watched_->close();
   if (!recorded_in_op_) return;
   // By now autograd has made its nodes for the operator; for one that writes into a view the last
   // of them comes after the kernel.
@@ -484,6 +491,7 @@ void Recorder::place(Node& node) {
 
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                       const Kernel& kernel) {
+  if (watched_ != nullptr) watched_->open();  // profiling does not show every operator
   Node node{op, {}, {}, phase_, -1, {}};
   const size_t first = stack->size() - op.schema().arguments().size();
   for (size_t i = first; i < stack->size(); ++i) node.arguments.push_back(read((*stack)[i]));

@@ -92,9 +92,14 @@ class Recorder {
   void enter_op(EnclosingOp op);
   void leave_op(const std::vector<c10::IValue>& outputs);
 
+  // The batch, which is open while an operator runs and closed while the user's own code does.
+  void watch(WatchedInputs* inputs) { watched_ = inputs; }
+
   // Takes back what the recorded run wrote into tensors that outlive it: parameters, buffers, state
   // that the step closes over, the batch, and generators.
   void restore_written();
+  // Whether an operator wrote into the memory of this tensor.
+  bool writes(const at::Tensor& tensor) const;
   // The same tensors and generators, as they are now.
   void describe_written(RunEffects& effects) const;
 
@@ -151,6 +156,7 @@ class Recorder {
   Graph graph_;
   const ForeignResults foreign_;
   std::string unreplayable_;
+  WatchedInputs* watched_ = nullptr;
   Phase phase_ = Phase::kForward;
   std::optional<ForwardPlace> backward_of_;
   std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first

@@ -128,6 +128,20 @@ std::string results_differ(const Graph& first, const Graph& second) {
 
 }  // namespace
 
+std::string form_of(const Graph& graph) {
+  std::ostringstream form;
+  for (const Node& node : graph.nodes) {
+    form << op_name(node);
+    for (const Argument& argument : node.arguments) {
+      const bool number = argument.kind == Argument::Kind::kConstant &&
+                          (argument.constant.isDouble() || argument.constant.isBool());
+      if (number) form << ' ' << argument.constant;
+    }
+    form << '\n';
+  }
+  return form.str();
+}
+
 Difference difference_between(const Graph& first, const Graph& second) {
   const size_t count = std::min(first.nodes.size(), second.nodes.size());
   for (size_t i = 0; i < count; ++i) {

@@ -25,4 +25,8 @@ struct Difference {
 // one in each step, counts as a difference.
 Difference difference_between(const Graph& first, const Graph& second);
 
+// Operators in their order, with numbers that no shape explains. Recordings of one form do the same
+// with batches of several shapes.
+std::string form_of(const Graph& graph);
+
 }  // namespace epl

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "capture/made_under_split.h"
 #include "capture/thread_modes.h"
+#include "capture/watched_inputs.h"
 #include "config/checks.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
@@ -20,16 +21,6 @@
 
 namespace epl {
 namespace {
-
-// Each input in memory of its own: recorded places start at 0, and no two inputs share.
-Batch own_copies(const Batch& batch) {
-  Batch copies;
-  for (const auto& tensor : batch) {
-    // A penalty on the gradient in the batch asks for one.
-    copies.push_back(tensor.detach().clone().requires_grad_(tensor.requires_grad()));
-  }
-  return copies;
-}
 
 ExchangeOptions exchange_options(const Config& config) {
   ExchangeOptions options;
@@ -97,11 +88,11 @@ Recordings::Key Recordings::modes() const {
 
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
-  const Batch inputs = own_copies(batch);
-  return capture_step({subject_.function, inputs, subject_.model.parameters(),
+  WatchedInputs inputs(batch);
+  return capture_step({subject_.function, inputs.batch(), subject_.model.parameters(),
                        subject_.model.state(),
                        subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts,
-                       subject_.plain_seed});
+                       subject_.plain_seed, &inputs});
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.
@@ -395,6 +386,7 @@ void Recordings::bring_home() {
 void Recordings::forget_all() {
   bring_home();
   ready_.clear();
+  late_.clear();
   last_ = nullptr;
 }
 
@@ -402,6 +394,7 @@ void Recordings::forget(const ReadyStep& step) {
   bring_home();
   for (auto entry = ready_.begin(); entry != ready_.end(); ++entry) {
     if (entry->second.get() != &step) continue;
+    late_.erase(entry->first);
     ready_.erase(entry);
     break;
   }
@@ -417,6 +410,7 @@ void Recordings::forget_out_of_date() {
       bring_home();
       last_ = nullptr;
     }
+    if (old) late_.erase(entry->first);
     entry = old ? ready_.erase(entry) : std::next(entry);
   }
   if (any) warn_of_recording_again("a variable that it reads was assigned another tensor");

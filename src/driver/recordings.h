@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/same_step.h"
 #include "driver/auto_stages.h"
 #include "driver/job.h"
 #include "driver/placement.h"
@@ -38,7 +39,7 @@ class Recordings {
     const Config& config;
     Job& job;
     LocalReplicas& replicas;
-    bool clips;  // whether gradients are clipped, before or after they are reduced
+    bool clips;             // whether gradients are clipped, before or after they are reduced
     double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
   };
   explicit Recordings(const Subject& subject) : subject_(subject) {}
@@ -60,8 +61,12 @@ class Recordings {
   // before it is trusted (capture/same_step.h): once for each set of modes of the modules. This
   // says that a second look is due.
   bool wants_second_look() const { return pending_.has_value(); }
+  // Whether this batch is the one to take it by: a recording that was made later, after a guard
+  // failed or for another shape, and does other operators than those that were seen twice.
+  bool wants_look_at(const Batch& batch) const;
   // What was recorded before this step was of another batch, of which nothing is applied.
   void begin_step() {
+    ++step_;
     if (probe_) probe_->capture.effects = RunEffects();
   }
   // Takes it by a micro batch of a step that runs plainly: the function runs once, under the
@@ -131,7 +136,9 @@ class Recordings {
   std::optional<Probe> probe_;
   struct FirstLook {
     Graph graph;
-    int times = 1;  // how often the rows of a batch come in it
+    int times = 1;     // how often the rows of a batch come in it
+    int64_t step = 0;  // of those that began
+    int unclear = 0;   // looks since then that took another branch
   };
   // What is to be looked at again: a batch of a shape that has been seen before. Numbers may follow
   // shapes, so that one of another shape tells nothing.
@@ -140,8 +147,15 @@ class Recordings {
     std::map<Key, FirstLook> looks;
   };
   bool is_out_of_date(const Pending& pending) const;
+  // What a look tells of an earlier one: empty where the two are the same.
+  Difference compare_looks(const FirstLook& first, const Graph& graph);
+  std::optional<Capture> look_late(const Batch& batch, double seed);
   std::optional<Pending> pending_;
-  std::set<Key> seen_twice_;  // modes
+  std::map<Key, FirstLook> late_;  // to be looked at again when their shape comes again
+  std::set<Key> seen_twice_;       // modes
+  std::set<std::string> forms_;    // of the graphs that were seen twice
+  int64_t step_ = 0;               // how many have begun
+  int64_t compared_in_ = 0;        // the step whose micro batches were compared last
   std::string unreplayable_;
   InputWriters input_writers_;
   int guard_failures_ = 0;

@@ -174,7 +174,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   }
   given.seen = batches[0][0];
   look_at_parameters();
-  if (runs_plainly()) return step_plainly(batches, plain_seed());
+  if (runs_plainly(batches)) return step_plainly(batches, plain_seed());
   try {
     StepResult result = step_by_recording(batches);
     written_batch.note(recordings.input_writers(), given.whole);

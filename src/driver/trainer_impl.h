@@ -66,7 +66,7 @@ struct Trainer::Impl {
   void agree_on_plan(const ReadyStep& ready);
 
   // --- a step by the user's own code: trainer_plain.cc
-  bool runs_plainly() const;
+  bool runs_plainly(const DeviceBatches& batches) const;
   StepResult step_plainly(const DeviceBatches& batches, double seed);
   double norm_of_plain(const PlainRun& plain, bool clipped) const;
   void update_plainly(const PlainRun& plain);

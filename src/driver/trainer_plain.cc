@@ -14,9 +14,10 @@ namespace epl {
 // Where there are several micro batches in a step, or several workers, the first step runs plainly:
 // what is recorded of its first micro batches is compared before any replay is trusted. A single
 // one is replayed at once, being the one that was recorded, and the second step is looked at.
-bool Trainer::Impl::runs_plainly() const {
+bool Trainer::Impl::runs_plainly(const DeviceBatches& batches) const {
   if (!recordings.can_run_plainly()) return false;
   if (plain_next || !recordings.unreplayable().empty()) return true;
+  if (recordings.wants_look_at(batches[0][0])) return true;
   return steps == 0 && (devices() > 1 || config.get<int64_t>("pipeline.num_micro_batch") > 1);
 }
 

@@ -31,7 +31,8 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
     const auto device = static_cast<size_t>(sample / per_device);
     ReadyStep& ready =
         recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
-    if (!recordings.can_run_plainly() && recordings.wants_second_look()) look_again(batches);
+    const bool looks = recordings.wants_second_look() || recordings.wants_look_at(batches[0][0]);
+    if (!recordings.can_run_plainly() && looks) look_again(batches);
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {

@@ -61,6 +61,16 @@ MakeProgram annealed() {
   });
 }
 
+MakeProgram annealed_where(const std::function<bool(const Batch&)>& counts) {
+  return classifier_with([counts] {
+    auto calls = std::make_shared<int>(0);
+    return Loss([calls, counts](Tensor x, const Batch& batch) {
+      const Tensor loss = cross_entropy(x, batch[1]);
+      return counts(batch) ? loss + x.square().mean() * (1.0 / (1 + (*calls)++)) : loss;
+    });
+  });
+}
+
 TEST(PlainSteps, CounterInCppCountsEveryCall) { EXPECT_TRUE(in_all_layouts(annealed())); }
 
 TEST(PlainSteps, BranchByACounterInCpp) {
@@ -83,6 +93,50 @@ TEST(PlainSteps, CounterInCppIsSeenAmongBatchesOfManyShapes) {
         return Batch{torch::randn({rows, 8}), classes(4, {rows})};
       },
       kRounding, by_parts(9)));
+}
+
+// Annealing as loops do it: all micro batches of a step see the same number.
+TEST(PlainSteps, NumberThatTheLoopSetsForEachStep) {
+  EXPECT_TRUE(in_all_layouts([] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    auto weight = std::make_shared<double>(0);
+    Program result = program(net, sgd(*net, 0.1), [net, weight](const Batch& batch) {
+      const Tensor x = net->forward(batch[0]);
+      return cross_entropy(x, batch[1]) + *weight * x.square().mean();
+    });
+    result.before_step = [weight](int step) { *weight = 0.1 * (1 + step); };
+    return result;
+  }));
+}
+
+TEST(PlainSteps, VariableThatTheLoopTakesFromAList) {
+  EXPECT_TRUE(in_all_layouts([] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    std::vector<Tensor> targets;
+    for (int i = 0; i < 6; ++i) targets.push_back(torch::full({4}, 0.1 * i));
+    auto target = std::make_shared<Tensor>();
+    Program result = program(net, sgd(*net, 0.1), [net, target](const Batch& batch) {
+      return (net->forward(batch[0]) - *target).square().mean();
+    });
+    result.before_step = [target, targets](int step) {
+      *target = targets[static_cast<size_t>(step)];
+    };
+    return result;
+  }));
+}
+
+// The branch is met when others have long been looked at twice.
+TEST(PlainSteps, CounterInABranchThatComesLate) {
+  for (int devices : {1, 2}) {
+    EXPECT_TRUE(parity(
+        annealed_where([](const Batch& batch) { return batch[0].size(0) == 4; }),
+        [](int step) {
+          const int64_t rows = step < 3 || step % 2 == 0 ? 8 : 4;
+          return Batch{torch::randn({rows, 8}), classes(4, {rows})};
+        },
+        kRounding, by_parts(12).devices(devices)))
+        << devices;
+  }
 }
 
 // An empty mask, as ports of Transformers hand on: there is nothing in it that C++ could have
@@ -136,6 +190,69 @@ TEST(PlainSteps, FillWhatResizeMade) {
 
 // --- data that C++ reads or makes unseen
 // ------------------------------------------------------------
+
+// The user's own loop over labels. Memory that an operator made (zeros) is filled by it.
+MakeProgram with_targets_by_cpp() {
+  return classifier([](Tensor x, const Batch& batch) {
+    const Tensor target = torch::zeros({batch[1].size(0), 4});
+    const auto from = batch[1].accessor<int64_t, 1>();
+    auto to = target.accessor<float, 2>();
+    for (int64_t i = 0; i < from.size(0); ++i) to[i][from[i]] = 1;
+    return (x - target).square().mean();
+  });
+}
+
+TEST(PlainSteps, AccessorFillsWhatAnOperatorMade) {
+  EXPECT_TRUE(in_all_layouts(with_targets_by_cpp()));
+}
+
+// The first batches look as if nothing depended on them.
+TEST(PlainSteps, AccessorReadsLabelsThatAreAllAlikeAtFirst) {
+  const MakeBatch batch = [](int step) {
+    return Batch{torch::randn({8, 8}),
+                 step < 4 ? torch::zeros({8}, torch::kLong) : classes(4, {8})};
+  };
+  for (int devices : {1, 2}) {
+    EXPECT_TRUE(parity(with_targets_by_cpp(), batch, kRounding, by_parts(8).devices(devices)));
+  }
+}
+
+// Targets are read in a branch that the first batches do not take.
+TEST(PlainSteps, AccessorReadsInABranchThatComesLate) {
+  const MakeProgram make = classifier([](Tensor x, const Batch& batch) {
+    if (!batch[1].gt(0).any().item<bool>()) return x.square().mean();
+    const auto* labels = batch[1].data_ptr<int64_t>();
+    const std::vector<int64_t> copied(labels, labels + batch[1].numel());
+    return cross_entropy(x, torch::tensor(copied));
+  });
+  const MakeBatch batch = [](int step) {
+    return Batch{torch::randn({8, 8}),
+                 step < 3 ? torch::zeros({8}, torch::kLong) : classes(4, {8})};
+  };
+  for (int devices : {1, 2}) {
+    EXPECT_TRUE(parity(make, batch, kRounding, by_parts(8).devices(devices))) << devices;
+  }
+}
+
+// Clipping of weights as WGANs once did it, by hand.
+TEST(PlainSteps, ParametersAndBuffersAreWrittenThroughPointers) {
+  EXPECT_TRUE(parity(
+      [] {
+        auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+        Tensor count = net->register_buffer("count", torch::zeros({1}));
+        return program(net, sgd(*net, 0.5), [net, count](const Batch& batch) {
+          for (const Tensor& parameter : net->parameters()) {
+            auto* weight = parameter.data_ptr<float>();
+            for (int64_t i = 0; i < parameter.numel(); ++i) {
+              weight[i] = std::min(0.1F, std::max(-0.1F, weight[i]));
+            }
+          }
+          count.data_ptr<float>()[0] += 1;
+          return cross_entropy(net->forward(batch[0]), batch[1]) + 0 * count.sum();
+        });
+      },
+      rows_and_classes, bit_equal(), by_parts(6)));
+}
 
 TEST(PlainSteps, LabelsReadByAnAccessor) {
   const Loss by_accessor = [](Tensor x, const Batch& batch) {
@@ -239,7 +356,7 @@ TEST(PlainSteps, DropoutAndBatchNormDrawAndCountOnce) {
   EXPECT_TRUE(parity(make, rows_and_classes, kRounding, by_parts(6).devices(2)));
 }
 
-// An ordinary step is looked at twice, and then replayed: the function runs no more.
+// An ordinary step is looked at in two steps, and then replayed: the function runs no more.
 TEST(PlainSteps, OrdinaryStepRunsTwice) {
   for (int micro_batches : {1, 4}) {
     init(Config{{"pipeline.num_micro_batch", micro_batches}});
@@ -251,7 +368,7 @@ TEST(PlainSteps, OrdinaryStepRunsTwice) {
       return cross_entropy(net->forward(batch[0]), batch[1]);
     });
     for (int i = 0; i < 5; ++i) trainer.step(rows_and_classes(i));
-    EXPECT_EQ(calls, micro_batches == 1 ? 2 : 4);
+    EXPECT_EQ(calls, 2 * micro_batches);
   }
   init();
 }
