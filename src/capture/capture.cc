@@ -354,6 +354,7 @@ Capture capture_step(const CaptureRequest& request) {
   capture.closed_over = recorder.closed_over();
   capture.held_unseen = recorder.held_unseen();
   capture.unreplayable = recorder.unreplayable();
+  capture.users_backward = recorder.runs_users_backward();
 
   capture.graph = recorder.take_graph();
   // Not before: while the graph is taken the recorder asks who else holds what was written.

@@ -82,7 +82,8 @@ struct Capture {
   // date.
   std::vector<ClosedOver> closed_over;
   std::vector<HeldUnseen> held_unseen;
-  RunEffects effects;  // empty unless asked for
+  RunEffects effects;           // empty unless asked for
+  bool users_backward = false;  // backward runs the user's own code: hooks, Functions
   // Why a replay would not be right; empty where nothing speaks against it.
   std::string unreplayable;
 };

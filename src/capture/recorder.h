@@ -72,7 +72,11 @@ class Recorder {
 
   // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
   // is nobody's, a sum of gradients, waits for the node that reads it: see claim().
-  void enter_backward() { phase_ = Phase::kBackward; }
+  void enter_backward(bool users_code) {
+    phase_ = Phase::kBackward;
+    users_backward_ = users_code;
+  }
+  bool runs_users_backward() const { return users_backward_; }
   void set_backward_of(std::optional<ForwardPlace> forward) { backward_of_ = forward; }
 
   // The number of the forward operator whose autograd node has this sequence number, or -1.
@@ -158,6 +162,7 @@ class Recorder {
   std::string unreplayable_;
   WatchedInputs* watched_ = nullptr;
   Phase phase_ = Phase::kForward;
+  bool users_backward_ = false;
   std::optional<ForwardPlace> backward_of_;
   std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first
 

@@ -27,6 +27,22 @@ void prove_metric(const Metric& metric, const RowResult& result, const std::stri
                    kHint));
 }
 
+// They are put together as the loss is.
+void prove_gradients(const RowsOfStep& rows, const Graph& graph, const RowResult& loss,
+                     const std::string& asked_by) {
+  for (const Gradient& gradient : graph.gradients) {
+    if (rows.values[static_cast<size_t>(gradient.value)].zero) continue;
+    const RowResult result = result_over_rows(rows, graph, gradient.value);
+    EPL_CHECK(result.kind == loss.kind,
+              concat("the backward pass runs code of the user's own (a hook or a "
+                     "torch::autograd::Function), and the gradient of `",
+                     graph.leaves[static_cast<size_t>(gradient.parameter)].name,
+                     "` is not known to be that of rows that are apart from each other",
+                     result.why.empty() ? "" : ": " + result.why),
+              asked_by, kHint);
+  }
+}
+
 // Else every device has that of all rows.
 bool made_on_slices(const RowQuestion& question, ValueId value) {
   for (size_t i = 0; i < question.sliced.size(); ++i) {
@@ -73,6 +89,7 @@ void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSiz
             concat("the rows of the micro batch cannot be cut over ", question.slices,
                    " devices: ", rows.wrong_effect),
             asked_by, kHint);
+  if (question.gradients) prove_gradients(rows, graph, loss, asked_by);
   if (loss.kind == OverRows::kSum) sizes.loss = SliceMerge::kSum;
   sizes.metrics.resize(graph.metrics.size(), SliceMerge::kMean);
   sizes.metric_batch_dims.resize(graph.metrics.size(), -1);
@@ -87,13 +104,13 @@ void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSiz
 }
 
 void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement,
-                TwoSizes& sizes) {
+                bool users_backward, TwoSizes& sizes) {
   PassList passes;
   passes.push_back(std::make_unique<Purify>());
   if (placement.is_pipeline()) passes.push_back(std::make_unique<AssignChunks>());
   run_passes(slice, passes);
   run_passes(whole, passes);
-  prove_rows({whole, &slice, devices, nodes_of_stages(whole, placement, devices)},
+  prove_rows({whole, &slice, devices, nodes_of_stages(whole, placement, devices), users_backward},
              placement.asked_by, sizes);
 }
 

@@ -21,8 +21,10 @@ namespace epl {
 void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSizes& sizes);
 
 // The same for a step as it was recorded, with the rows of a micro batch and with 1/devices of
-// them, for its stages with so many devices. Other stages see rows of their own.
-void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement, TwoSizes& sizes);
+// them, for its stages with so many devices. Other stages see rows of their own. `users_backward`:
+// see Capture.
+void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement,
+                bool users_backward, TwoSizes& sizes);
 
 // By node: whether the stage that it belongs to cuts its micro batches over devices. The graph has
 // chunks where there are several stages.

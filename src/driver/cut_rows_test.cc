@@ -26,9 +26,9 @@ class CutRowsTest : public testing::Test {
   TwoSizes proven(const StepFunction& step) {
     const Batch rows{torch::randn({4, 6}), torch::randint(4, {4}, torch::kLong)};
     TwoSizes sizes;
-    prove_rows(capture_step({step, rows, parameters, state}).graph,
-               capture_step({step, repeat_rows(rows, 2), parameters, state}).graph, 2, placement,
-               sizes);
+    const Capture whole = capture_step({step, repeat_rows(rows, 2), parameters, state});
+    prove_rows(capture_step({step, rows, parameters, state}).graph, whole.graph, 2, placement,
+               whole.users_backward, sizes);
     return sizes;
   }
 
@@ -48,6 +48,37 @@ class CutRowsTest : public testing::Test {
   NamedTensors state;
   Placement placement;
 };
+
+// What arrives in the backward pass, changed by the user's own code.
+template <Tensor (*change)(const Tensor&)>
+struct Changed : torch::autograd::Function<Changed<change>> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x.clone(); }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               torch::autograd::tensor_list gradients) {
+    return {change(gradients[0])};
+  }
+};
+
+Tensor straight_through(const Tensor& g) { return g.clamp(-1, 1) * 0.5; }
+Tensor normed(const Tensor& g) { return g / (g.norm() + 1e-6); }
+Tensor centred(const Tensor& g) { return g - g.mean(0); }
+
+TEST_F(CutRowsTest, FollowsTheUsersOwnBackwardPass) {
+  EXPECT_EQ(of([](const Tensor& y) { return Changed<straight_through>::apply(y).pow(2).sum(); }),
+            "sum");
+  const auto refused = [](const std::string& error) {
+    return error.find("the backward pass runs code of the user's own") != std::string::npos;
+  };
+  for (bool sums : {false, true}) {
+    const auto over = [&](const Tensor& y) { return sums ? y.pow(2).sum() : y.pow(2).mean(); };
+    EXPECT_TRUE(refused(of([&](const Tensor& y) { return over(Changed<normed>::apply(y)); })));
+    EXPECT_TRUE(refused(of([&](const Tensor& y) { return over(Changed<centred>::apply(y)); })));
+    EXPECT_TRUE(refused(of([&](const Tensor& y) {
+      y.register_hook([](const Tensor& g) { return g / g.norm(); });
+      return over(y);
+    })));
+  }
+}
 
 TEST_F(CutRowsTest, TellsMeansFromSums) {
   EXPECT_EQ(of([](const Tensor& y) { return y.mean(); }), "mean");

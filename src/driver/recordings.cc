@@ -214,7 +214,7 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
     if (devices > 1) {
       result.sizes.batch_dims =
           compare_sizes(each.graph, whole.graph, devices, placement.asked_by).batch_dims;
-      prove_rows(each.graph, whole.graph, devices, placement, result.sizes);
+      prove_rows(each.graph, whole.graph, devices, placement, whole.users_backward, result.sizes);
     }
     if (devices != first) result.others.emplace(devices, std::move(each));
   }
@@ -241,6 +241,7 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
     result.sizes = compare_sizes(slice.graph, whole.graph, parts, placement.asked_by);
     result.recording.slice = std::move(slice.graph);
   }
+  result.recording.users_backward = whole.users_backward;
   result.comparable = here == parts && !result.recording.slice;
   result.recording.whole = std::move(whole.graph);
   result.capture = std::move(whole);
@@ -333,6 +334,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     if (found == ready_.end()) {
       drop_least_used();
       subject_.job.watch().doing(step, "record");
+      sample_ = sample;
       bring_home();
       found = ready_.emplace(key, make(batch)).first;
       ++made_;

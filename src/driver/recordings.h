@@ -127,6 +127,7 @@ class Recordings {
   const Subject subject_;
   std::optional<Placement> placement_;
   std::optional<AutoStages> chosen_;  // where EPL cuts the step itself
+  int sample_ = 0;                    // the micro batch that is being recorded
   int64_t rows_ = 0;  // of the batch that the sample was cut from; 0: it is a micro batch
   std::unique_ptr<StageWays> ways_;
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape

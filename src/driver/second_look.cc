@@ -37,6 +37,8 @@ void Recordings::check_replayable(const Batch& batch, Capture& captured) {
   }
   if (!can_run_plainly()) refuse_to_replay(captured.unreplayable);
   unreplayable_ = captured.unreplayable;
+  // The plain step begins with the first micro batch of the first device.
+  if (sample_ > 0) captured.effects = RunEffects();
   probe_ = Probe{key_of(batch), std::move(captured)};
   throw CannotReplay(unreplayable_);
 }
@@ -66,9 +68,10 @@ bool Recordings::wants_look_at(const Batch& batch) const {
 
 Difference Recordings::compare_looks(const FirstLook& first, const Graph& graph) {
   compared_in_ = step_;
-  Difference difference = difference_between(first.graph, graph);
-  if (!difference) forms_.insert(form_of(graph));
-  return difference;
+  const std::string form = form_of(graph);
+  // Where a guard took it another way nothing differs, and nothing is known of that way.
+  if (form == form_of(first.graph)) forms_.insert(form);
+  return difference_between(first.graph, graph);
 }
 
 // Where a guard took it another way this says nothing yet: it is looked at some times more.
@@ -78,13 +81,10 @@ std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
   const auto found = late_.find(key_of(batch));
   if (found == late_.end()) return std::nullopt;
   Capture captured = capture(batch);
-  const bool same_form = form_of(captured.graph) == form_of(found->second.graph);
-  unreplayable_ = captured.unreplayable;
-  if (same_form) {
-    const Difference difference = compare_looks(found->second, captured.graph);
-    if (unreplayable_.empty()) unreplayable_ = difference.text;
-  } else if (!difference_between(found->second.graph, captured.graph) &&
-             ++found->second.unclear < kOften) {
+  const Difference difference = compare_looks(found->second, captured.graph);
+  unreplayable_ = captured.unreplayable.empty() ? difference.text : captured.unreplayable;
+  const bool unclear = !difference && forms_.count(form_of(captured.graph)) == 0;
+  if (unclear && ++found->second.unclear < kOften) {
     found->second.step = step_;
     return captured;
   }

@@ -186,8 +186,9 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
       check_targets(*each, sliced_nodes(*each));
     }
     request.sliced = sliced_nodes(compiled.graph);
-    prove_rows({compiled.graph, request.slice, request.parts, request.sliced}, request.asked_by,
-               compiled.sizes);
+    prove_rows(
+        {compiled.graph, request.slice, request.parts, request.sliced, recording.users_backward},
+        request.asked_by, compiled.sizes);
     request.batch_dims = batch_dims(compiled.graph, *recording.slice);
     request.rows_in_order = rows_in_order(*recording.slice, request.batch_dims);
     request.made_cut = parameters_made_cut(compiled.graph);

@@ -12,6 +12,7 @@ struct SplitRecording {
   Graph whole;                  // with all rows of a micro batch
   std::optional<Graph> slice;   // with those of one device, where some code runs on slices
   bool inputs_are_cut = false;  // other workers have the other rows
+  bool users_backward = false;  // see Capture
 };
 
 // By leaf: whether it is a parameter that was made under split().

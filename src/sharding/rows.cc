@@ -27,9 +27,13 @@ std::string describe(const Graph& graph, const Node& node) {
 }
 
 // Nodes that a result, a guard or the state of the model depends on.
-std::vector<bool> nodes_that_count(const Graph& graph) {
+std::vector<bool> nodes_that_count(const RowQuestion& question) {
+  const Graph& graph = question.whole;
   std::set<ValueId> wanted = {graph.loss};
   for (const auto& metric : graph.metrics) wanted.insert(metric.value);
+  if (question.gradients) {
+    for (const auto& gradient : graph.gradients) wanted.insert(gradient.value);
+  }
   std::vector<bool> counts(graph.nodes.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
@@ -45,7 +49,7 @@ std::vector<bool> nodes_that_count(const Graph& graph) {
 class Follower {
  public:
   explicit Follower(const RowQuestion& question)
-      : question_(question), graph_(question.whole), counts_(nodes_that_count(question.whole)) {
+      : question_(question), graph_(question.whole), counts_(nodes_that_count(question)) {
     rows_.values.resize(static_cast<size_t>(graph_.value_count()));
   }
 

@@ -64,6 +64,9 @@ struct RowQuestion {
   int slices = 2;
   // By node: it runs on slices; others see all rows, whatever they do with them. Empty: all do.
   std::vector<bool> sliced = {};
+  // The backward pass is followed as well. LibTorch's own of a forward pass whose rows are apart
+  // keeps them apart; a hook or a torch::autograd::Function may do anything.
+  bool gradients = false;
 };
 
 struct RowsOfStep {
