@@ -132,6 +132,12 @@ ValueId Recorder::find(const at::Tensor& tensor) const {
 
 void Recorder::declare(Leaf leaf, const at::Tensor& tensor) {
   if (find(tensor) != kNoValue) return;
+  if (tensor.is_conj() || tensor.is_neg()) {
+    cannot_be_replayed(concat("`", leaf.name, "`, ", print_type(type_of(tensor)), ", is the ",
+                              tensor.is_conj() ? "conjugate" : "negative",
+                              " of what lies in its memory, by a bit that LibTorch keeps for it: "
+                              "resolve_conj() or resolve_neg() makes it an ordinary tensor"));
+  }
   leaf.value = graph_.add_value(type_of(tensor), root_of(tensor));
   varies_.push_back(leaf.kind != Leaf::Kind::kConstant);
   producer_.push_back(-1);
@@ -173,8 +179,9 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
     }
     declare(std::move(leaf), tensor);
     id = graph_.leaves.back().value;
-    // The user may change it in place between steps. Numbers and copies of our own cannot change.
-    varies_.back() = !borrowed && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    // The user may change it in place between steps; numbers cannot change. Whether borrowed memory
+    // is the user's, as all that torch::load() read, or the step's own is known when it has ended.
+    varies_.back() = !tensor.unsafeGetTensorImpl()->is_wrapped_number();
     if (borrowed) temporaries_[id] = {graph_.leaves.size() - 1, contents, /*borrowed=*/true, false};
   } else {
     remember(tensor, id);
