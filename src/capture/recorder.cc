@@ -499,7 +499,13 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   save_written(node, *stack, first);
   save_generators(*stack, first);
 
-  node.origin.seconds = seconds_of(kernel);
+  try {
+    node.origin.seconds = seconds_of(kernel);
+  } catch (...) {
+    // Of use where the step catches it and goes on, another way than where nothing is thrown.
+    cannot_be_replayed(concat("it goes on after an error that it caught, of ", op_name(node)));
+    throw;
+  }
   recorded_in_op_ = true;  // set behind the kernel: what runs inside of it is left as well
 
   if (reads_back(node)) node.expects = stack->back();
