@@ -434,6 +434,29 @@ void Recorder::expect_contents(const at::Tensor& tensor) {
   recorded_in_op_ = true;
 }
 
+// How large the result of a selection is C++ sees without an operator, also where it reads nothing
+// else of it: what nobody reads is removed, and with it what it says of its shape.
+void Recorder::expect_sizes(size_t index) {
+  if (values_that_decide_shape(graph_, graph_.nodes[index]).empty()) return;
+  const Node selection = graph_.nodes[index];
+  if (!varies(selection) || (phase_ == Phase::kBackward && !backward_of_)) return;
+  const auto size = c10::Dispatcher::singleton().findSchemaOrThrow("aten::size", "int");
+  for_each_output(selection, [&](ValueId id) {
+    const std::vector<int64_t> sizes = graph_.value(id).type.sizes;
+    for (size_t dim = 0; dim < sizes.size(); ++dim) {
+      Argument of;
+      of.kind = Argument::Kind::kValue;
+      of.values = {id};
+      Argument where;
+      where.constant = static_cast<int64_t>(dim);
+      Node node{size, {of, where}, {Result()}, phase_, selection.taskgraph, sizes[dim]};
+      node.origin = selection.origin;
+      node.origin.seconds = 0;
+      graph_.nodes.push_back(std::move(node));
+    }
+  });
+}
+
 // A composite operator that filled the memory of its results by itself is a node of its own. What
 // it called meanwhile is read by nobody.
 void Recorder::take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs) {
@@ -513,11 +536,12 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   const ValueId before = graph_.value_count();
   add(std::move(node),
       {stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end()});
+  expect_sizes(static_cast<size_t>(index));
   if (makes_uninitialized(op) && !stack->empty() && stack->back().isTensor()) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
-  if (resizes(op) && grows(graph_.nodes.back())) {
+  if (resizes(op) && grows(graph_.nodes[static_cast<size_t>(index)])) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_[graph_.value(before).storage] = Uninitialized{index, made, 0, true};
   }

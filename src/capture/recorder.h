@@ -126,6 +126,7 @@ class Recorder {
   void place(Node& node);
   void add(Node node, const std::vector<c10::IValue>& outputs);
   void expect_contents(const at::Tensor& tensor);
+  void expect_sizes(size_t index);  // of a node
   void take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs);
   bool reads_back(const Node& node) const;
   bool grows(const Node& node) const;
