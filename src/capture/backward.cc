@@ -156,7 +156,7 @@ std::vector<at::Tensor> record_backward(Recorder& recorder, const at::Tensor& lo
   } detach{target};
   const AutogradGraph graph = walk_from(loss);
   add_hooks(target, graph, borders);
-  recorder.enter_backward();
+  recorder.enter_backward(graph.runs_users_code);
   recorder.set_backward_of(std::nullopt);
   if (graph.runs_users_code) return run_backward(loss, seed, graph, leaves);
   return autograd::grad({loss}, leaves.trained, {seed}, /*retain_graph=*/false,

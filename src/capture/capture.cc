@@ -195,11 +195,15 @@ void check_nothing_kept(const Recorder& recorder) {
       "or set debug.kept_tensor = \"ignore\" where nobody reads it");
 }
 
-// The gradients are those of the parameters that are trained.
-void keep_gradients(const CaptureRequest& request, const RecordedRun& run, RunEffects& effects) {
+// The gradients are those of the parameters that are trained. Where the user's code saw them they
+// are copies: whoever still holds the memory of one then is the user.
+void keep_gradients(const CaptureRequest& request, const RecordedRun& run, bool users_code_ran,
+                    RunEffects& effects) {
   size_t next = 0;
   for (const auto& [name, tensor] : request.parameters) {
-    effects.gradients.push_back(tensor.requires_grad() ? run.gradients[next++] : at::Tensor());
+    at::Tensor gradient = tensor.requires_grad() ? run.gradients[next++] : at::Tensor();
+    if (gradient.defined() && users_code_ran) gradient = gradient.clone();
+    effects.gradients.push_back(std::move(gradient));
   }
 }
 
@@ -270,7 +274,9 @@ Capture capture_step(const CaptureRequest& request) {
       gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));
       recorder.claim_gradient(trained[i], run.gradients[i]);
     }
-    if (request.seed) keep_gradients(request, run, capture.effects);
+    if (request.seed) {
+      keep_gradients(request, run, recorder.users_code_in_backward(), capture.effects);
+    }
   }
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
   capture.closed_over = recorder.closed_over();

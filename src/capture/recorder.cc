@@ -83,10 +83,19 @@ std::vector<bool> values_of_the_step(const Graph& graph) {
     result[static_cast<size_t>(leaf.value)] =
         leaf.kind == Leaf::Kind::kInput || leaf.kind == Leaf::Kind::kParameter;
   }
+  std::set<ValueId> written;  // storages, maybe through a view of another tensor
   for (const Node& node : graph.nodes) {
     bool any = is_random(node.op);
-    for_each_input(node, [&](ValueId id) { any |= result[static_cast<size_t>(id)]; });
+    for_each_input(node, [&](ValueId id) {
+      any |= result[static_cast<size_t>(id)] || written.count(graph.value(id).storage) != 0;
+    });
     for_each_output(node, [&](ValueId id) { result[static_cast<size_t>(id)] = any; });
+    if (!any) continue;
+    for (size_t i : written_arguments(node)) {
+      for (ValueId id : node.arguments[i].values) {
+        if (id != kNoValue) written.insert(graph.value(id).storage);
+      }
+    }
   }
   return result;
 }
@@ -642,12 +651,14 @@ std::vector<std::string> Recorder::describe_kept() const {
     const int made = producer_[static_cast<size_t>(id)];
     if (made < 0 || producer_[static_cast<size_t>(root)] < 0 || held.count(root) == 0) continue;
     if (uninitialized_.count(root) != 0 || !of_the_step[static_cast<size_t>(id)]) continue;
-    if (graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward) kept[root] = id;
+    const bool forward = graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward;
+    if (forward || users_code_in_backward_) kept[root] = id;
   }
   std::vector<std::string> texts;
   for (const auto& [root, last] : kept) {
     const Node& node = graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(last)])];
     texts.push_back(concat(print_type(graph_.value(last).type), " from ", op_name(node)));
+    if (node.phase == Phase::kBackward) texts.back() += " of the backward pass";
     if (node.taskgraph >= 0) texts.back() += concat(" in TaskGraph ", node.taskgraph);
   }
   return texts;

@@ -72,7 +72,12 @@ class Recorder {
 
   // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
   // is nobody's, a sum of gradients, waits for the node that reads it: see claim().
-  void enter_backward() { phase_ = Phase::kBackward; }
+  void enter_backward(bool runs_users_code) {
+    phase_ = Phase::kBackward;
+    users_code_in_backward_ = runs_users_code;
+  }
+  // Whether hooks, or functions with a backward of their own, may have kept what is made there.
+  bool users_code_in_backward() const { return users_code_in_backward_; }
   void set_backward_of(std::optional<ForwardPlace> forward) { backward_of_ = forward; }
 
   // The number of the forward operator whose autograd node has this sequence number, or -1.
@@ -153,6 +158,7 @@ class Recorder {
   const ForeignResults foreign_;
   std::string unreplayable_;
   Phase phase_ = Phase::kForward;
+  bool users_code_in_backward_ = false;
   std::optional<ForwardPlace> backward_of_;
   std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first
 
