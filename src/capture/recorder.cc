@@ -1,5 +1,6 @@
 #include "capture/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/List.h>
@@ -365,29 +366,49 @@ void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, si
   }
 }
 
-void Recorder::save_generators(const torch::jit::Stack& stack, size_t first) {
-  for (size_t i = first; i < stack.size(); ++i) {
-    if (!stack[i].isGenerator()) continue;
-    const at::Generator generator = stack[i].toGenerator();
-    const bool known = std::any_of(generators_.begin(), generators_.end(),
-                                   [&](const auto& saved) { return saved.first == generator; });
-    if (!known) generators_.emplace_back(generator, generator.get_state());
+// The generator that an operator draws from; none for nearly all operators.
+std::optional<at::Generator> Recorder::drawn_from(const Node& node) {
+  if (!is_random(node.op)) return std::nullopt;
+  for (const Argument& argument : node.arguments) {
+    if (argument.constant.isGenerator()) return argument.constant.toGenerator();
+  }
+  return at::detail::getDefaultCPUGenerator();
+}
+
+// One that the step made is another one in every step: nobody else holds it.
+bool Recorder::made_in_step(const at::Generator& generator) const {
+  size_t ours = 1;  // generators_
+  for (const Node& node : graph_.nodes) {
+    for (const Argument& argument : node.arguments) {
+      const bool same =
+          argument.constant.isGenerator() && argument.constant.toGenerator() == generator;
+      if (same) ++ours;
+    }
+  }
+  return generator.getIntrusivePtr().use_count() == ours + 1;  // and the caller
+}
+
+void Recorder::end_of_step() {
+  generators_.end();
+  if (generators_.set_in_step()) {
+    cannot_be_replayed("C++ seeds a random generator in it, or sets one back");
+  }
+  for (const at::Generator& generator : generators_.all()) {
+    if (made_in_step(generator)) cannot_be_replayed("it makes a random generator of its own");
   }
 }
 
 void Recorder::restore_written() {
   const c10::AutoGradMode no_grad(false);
   for (auto& [root, saved] : saved_) saved.tensor.copy_(saved.contents);
-  for (auto& [generator, state] : generators_) generator.set_state(state);
+  generators_.restore();
 }
 
 void Recorder::describe_written(RunEffects& effects) const {
   for (const auto& [root, saved] : saved_) {
     effects.written.emplace_back(saved.tensor, saved.tensor.clone());
   }
-  for (const auto& [generator, state] : generators_) {
-    effects.generators.emplace_back(generator, generator.get_state());
-  }
+  effects.generators = generators_.states();
 }
 
 Recorder::Recorder() : left_at_(at::sequence_number::peek()) {}
@@ -529,7 +550,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   place(node);
   settle_uninitialized(node);
   save_written(node, *stack, first);
-  save_generators(*stack, first);
+  const std::optional<at::Generator> generator = drawn_from(node);
+  if (generator) generators_.before_draw(*generator);
 
   try {
     node.origin.seconds = seconds_of(kernel);
@@ -539,6 +561,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
     throw;
   }
   recorded_in_op_ = true;  // set behind the kernel: what runs inside of it is left as well
+  if (generator) generators_.after_draw(*generator);
 
   if (reads_back(node)) node.expects = stack->back();
   const int index = static_cast<int>(graph_.nodes.size());

@@ -12,7 +12,6 @@
 // only borrowed (torch::from_blob): if nobody holds the tensor after the step, a copy of it.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <torch/library.h>
 
 #include <functional>
@@ -25,6 +24,7 @@
 
 #include "capture/capture.h"
 #include "capture/foreign_results.h"
+#include "capture/watched_generators.h"
 #include "ir/graph.h"
 
 namespace epl {
@@ -103,8 +103,14 @@ class Recorder {
   // The same tensors and generators, as they are now.
   void describe_written(RunEffects& effects) const;
 
-  // Asked when the step and what it returned are gone. The tensors that the step made and somebody
-  // still holds, as text, in the order in which they were made.
+  // A generator of the user's that an earlier recording of the step drew from.
+  void expect_draws_from(const at::Generator& generator) { generators_.expect(generator); }
+
+  // Told when the step and what it returned are gone.
+  void end_of_step();
+
+  // Asked at that moment. The tensors that the step made and somebody still holds, as text, in the
+  // order in which they were made.
   std::vector<std::string> describe_kept() const;
 
   // The same moment: the tensors that the step closes over and somebody else holds.
@@ -143,7 +149,8 @@ class Recorder {
   void filled_by_cpp(ValueId root);
   std::vector<Node> settle_temporaries();
   void save_written(const Node& node, const torch::jit::Stack& stack, size_t first);
-  void save_generators(const torch::jit::Stack& stack, size_t first);
+  static std::optional<at::Generator> drawn_from(const Node& node);
+  bool made_in_step(const at::Generator& generator) const;
   Result define(const c10::IValue& value);
   Result leave_out(const c10::IValue& value);
   bool is_unasked(const at::Tensor& tensor) const;
@@ -205,7 +212,7 @@ class Recorder {
     at::Tensor contents;
   };
   std::map<ValueId, Saved> saved_;  // by root
-  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+  WatchedGenerators generators_;
 };
 
 // Records this thread's operators into `recorder` while it stands.
