@@ -1,6 +1,5 @@
 #include "capture/capture.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
 #include <epl/collection.h>
 
@@ -80,27 +79,13 @@ std::map<c10::TensorImpl*, int> parameter_leaves(const Graph& graph) {
 // Sets back what the recorded run changes, also where the user's code throws.
 class NoTrace {
  public:
-  explicit NoTrace(Recorder& recorder)
-      : recorder_(recorder),
-        generator_(at::detail::getDefaultCPUGenerator()),
-        state_(generator_.get_state()) {}
-  ~NoTrace() {
-    recorder_.restore_written();
-    generator_.set_state(state_);
-  }
-
-  // What will be set back, as it is now.
-  void describe(RunEffects& effects) const {
-    recorder_.describe_written(effects);
-    effects.generators.emplace_back(generator_, generator_.get_state());
-  }
+  explicit NoTrace(Recorder& recorder) : recorder_(recorder) {}
+  ~NoTrace() { recorder_.restore_written(); }
   NoTrace(const NoTrace&) = delete;
   NoTrace& operator=(const NoTrace&) = delete;
 
  private:
   Recorder& recorder_;
-  at::Generator generator_;
-  const at::Tensor state_;
 };
 
 // The trainer runs backward and update; a step function that does so as well would do it twice.
@@ -271,11 +256,15 @@ void check_nothing_kept(const Recorder& recorder) {
       "or set debug.kept_tensor = \"ignore\" where nobody reads it");
 }
 
-// The gradients are those of the parameters that are trained.
-void keep_gradients(const CaptureRequest& request, const RecordedRun& run, RunEffects& effects) {
+// The gradients are those of the parameters that are trained. Where the user's code saw them they
+// are copies: whoever still holds the memory of one then is the user.
+void keep_gradients(const CaptureRequest& request, const RecordedRun& run, bool users_code_ran,
+                    RunEffects& effects) {
   size_t next = 0;
   for (const auto& [name, tensor] : request.parameters) {
-    effects.gradients.push_back(tensor.requires_grad() ? run.gradients[next++] : at::Tensor());
+    at::Tensor gradient = tensor.requires_grad() ? run.gradients[next++] : at::Tensor();
+    if (gradient.defined() && users_code_ran) gradient = gradient.clone();
+    effects.gradients.push_back(std::move(gradient));
   }
 }
 
@@ -316,6 +305,7 @@ bool ClosedOver::is_as_recorded() const {
 Capture capture_step(const CaptureRequest& request) {
   Recorder recorder;
   const NoTrace no_trace(recorder);
+  for (const at::Generator& generator : request.generators) recorder.expect_draws_from(generator);
   declare_tensors(recorder, request);
   std::vector<TaskGraphBorder> borders;
   std::optional<uint64_t> cut_at;
@@ -348,17 +338,20 @@ Capture capture_step(const CaptureRequest& request) {
       gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));
       recorder.claim_gradient(trained[i], run.gradients[i]);
     }
-    if (request.seed) keep_gradients(request, run, capture.effects);
+    if (request.seed) {
+      keep_gradients(request, run, recorder.users_code_in_backward(), capture.effects);
+    }
   }
+  recorder.end_of_step();
   if (!request.may_keep_tensors) check_nothing_kept(recorder);
   capture.closed_over = recorder.closed_over();
   capture.held_unseen = recorder.held_unseen();
   capture.unreplayable = recorder.unreplayable();
-  capture.users_backward = recorder.runs_users_backward();
+  capture.users_backward = recorder.users_code_in_backward();
 
   capture.graph = recorder.take_graph();
   // Not before: while the graph is taken the recorder asks who else holds what was written.
-  if (request.seed) no_trace.describe(capture.effects);
+  if (request.seed) recorder.describe_written(capture.effects);
   capture.graph.taskgraphs = recording.finish();
   check_stages(capture.graph.taskgraphs, request);
   capture.graph.loss = loss;

@@ -60,6 +60,8 @@ struct CaptureRequest {
   // The gradient of the loss in the recorded run. The Graph does not depend on it; the effects of
   // the run, which are kept where it is given, do.
   std::optional<double> seed = std::nullopt;
+  // Those that an earlier recording of the step drew from.
+  std::vector<at::Generator> generators = {};
   // Where the batch lies, if it is watched.
   WatchedInputs* watched = nullptr;
 };

@@ -79,26 +79,29 @@ INSTANTIATE_TEST_SUITE_P(
         Case{
             "Nonzero",
             [](const Tensor& x, const Batch&) { return x.index({x.nonzero().select(1, 0)}).sum(); },
-            ""},
+            "aten::size.int expects 5; aten::size.int expects 2"},
         Case{"MaskedSelect",
-             [](const Tensor& x, const Batch&) { return x.masked_select(x > 0).sum(); }, ""},
+             [](const Tensor& x, const Batch&) { return x.masked_select(x > 0).sum(); },
+             "aten::size.int expects 4"},
         Case{"IndexByMask", [](const Tensor& x, const Batch&) { return x.index({x > 0}).sum(); },
-             ""},
+             "aten::size.int expects 4"},
         Case{"Unique",
              [](const Tensor& x, const Batch&) {
                return x.sum() * std::get<0>(torch::_unique(x)).numel();
              },
-             ""},
-        Case{"BackwardOfProd", [](const Tensor& x, const Batch&) { return x.prod(); }, ""},
+             "aten::size.int expects 5; aten::size.int expects 0"},
+        Case{"BackwardOfProd", [](const Tensor& x, const Batch&) { return x.prod(); },
+             "aten::size.int expects 1; aten::size.int expects 2"},
         Case{"BackwardOfCumprod", [](const Tensor& x, const Batch&) { return x.cumprod(0).sum(); },
-             "aten::_local_scalar_dense expects true"},
+             "aten::_local_scalar_dense expects true; aten::size.int expects 5; "
+             "aten::size.int expects 1"},
         Case{"LabelSmoothingWithClassWeights",
              [](const Tensor& x, const Batch& batch) {
                return F::cross_entropy(x, batch[1],
                                        F::CrossEntropyFuncOptions().label_smoothing(0.1).weight(
                                            torch::tensor({1.0f, 2.0f, 3.0f})));
              },
-             ""},
+             "aten::size.int expects 2"},
         Case{"OneHotOfAsManyClassesAsThereAre",
              [](const Tensor& x, const Batch& batch) {
                return (x * torch::one_hot(batch[1])).sum();

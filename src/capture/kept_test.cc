@@ -127,6 +127,76 @@ TEST_F(KeptTensor, IsFineWhereItIsWrittenIntoStateOfTheUsersOwn) {
   EXPECT_TRUE(state.equal(torch::zeros({2, 4})));
 }
 
+// What hooks keep was made once and never again.
+TEST_F(KeptTensor, ThatAHookMadeIsAnError) {
+  Tensor saved;
+  const std::string error = error_of(
+      net,
+      [&](const Batch& rows) {
+        const Tensor hidden = net.forward(rows[0]);
+        hidden.register_hook([&](Tensor gradient) { saved = gradient.detach().clone(); });
+        return hidden.square().sum();
+      },
+      batch);
+  EXPECT_EQ(error.substr(0, error.find('\n')),
+            "epl: the step function keeps a tensor that it computed, f32[2,4] from aten::clone of "
+            "the backward pass, after it has returned: replayed steps would never change it");
+}
+
+TEST_F(KeptTensor, ThatAHookOfAParameterMadeIsAnError) {
+  Tensor saved;
+  net.weight.register_hook([&](Tensor gradient) { saved = gradient.detach().clone(); });
+  const std::string error =
+      error_of(net, [&](const Batch& rows) { return net.forward(rows[0]).square().sum(); }, batch);
+  EXPECT_EQ(error.substr(0, 81),
+            "epl: the step function keeps a tensor that it computed, f32[4,4] from aten::clone");
+}
+
+TEST_F(KeptTensor, ThatIsTheGradientItselfIsAnError) {
+  Tensor saved;
+  const std::string error = error_of(
+      net,
+      [&](const Batch& rows) {
+        const Tensor hidden = net.forward(rows[0]);
+        hidden.register_hook([&](Tensor gradient) { saved = gradient; });
+        return hidden.square().sum();
+      },
+      batch);
+  EXPECT_EQ(error.substr(0, 54), "epl: the step function keeps a tensor that it computed");
+}
+
+// Gradients that autograd leaves in .grad() are the trainer's, or are dropped.
+TEST_F(KeptTensor, IsFineWhereAHookKeepsNothing) {
+  const Tensor other = torch::ones({4}).requires_grad_();
+  double norm = 0;
+  EXPECT_EQ(error_of(
+                net,
+                [&](const Batch& rows) {
+                  const Tensor hidden = net.forward(rows[0]) * other;
+                  hidden.register_hook([&](Tensor gradient) { norm += gradient.norm().item<double>(); });
+                  return hidden.square().sum();
+                },
+                batch),
+            "no error");
+  EXPECT_GT(norm, 0);
+}
+
+TEST_F(KeptTensor, ThatShowsWhatWasWrittenThroughAViewIsAnError) {
+  const Tensor bank = net.register_buffer("bank", torch::zeros({3, 4}));
+  Tensor last;
+  const std::string error = error_of(
+      net,
+      [&](const Batch& rows) {
+        const Tensor z = net.forward(rows[0]);
+        bank[0].copy_(z.detach().mean(0));
+        last = bank.clone();
+        return z.sum();
+      },
+      batch);
+  EXPECT_EQ(error.substr(0, 81),
+            "epl: the step function keeps a tensor that it computed, f32[3,4] from aten::clone");
+}
+
 TEST(StepFunction, ThatCallsBackwardItselfIsAnError) {
   torch::nn::LinearImpl net(4, 4);
   EXPECT_EQ(error_of(net,

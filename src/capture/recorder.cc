@@ -1,5 +1,6 @@
 #include "capture/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/List.h>
@@ -84,10 +85,19 @@ std::vector<bool> values_of_the_step(const Graph& graph) {
     result[static_cast<size_t>(leaf.value)] =
         leaf.kind == Leaf::Kind::kInput || leaf.kind == Leaf::Kind::kParameter;
   }
+  std::set<ValueId> written;  // storages, maybe through a view of another tensor
   for (const Node& node : graph.nodes) {
     bool any = is_random(node.op);
-    for_each_input(node, [&](ValueId id) { any |= result[static_cast<size_t>(id)]; });
+    for_each_input(node, [&](ValueId id) {
+      any |= result[static_cast<size_t>(id)] || written.count(graph.value(id).storage) != 0;
+    });
     for_each_output(node, [&](ValueId id) { result[static_cast<size_t>(id)] = any; });
+    if (!any) continue;
+    for (size_t i : written_arguments(node)) {
+      for (ValueId id : node.arguments[i].values) {
+        if (id != kNoValue) written.insert(graph.value(id).storage);
+      }
+    }
   }
   return result;
 }
@@ -133,6 +143,12 @@ ValueId Recorder::find(const at::Tensor& tensor) const {
 
 void Recorder::declare(Leaf leaf, const at::Tensor& tensor) {
   if (find(tensor) != kNoValue) return;
+  if (tensor.is_conj() || tensor.is_neg()) {
+    cannot_be_replayed(concat("`", leaf.name, "`, ", print_type(type_of(tensor)), ", is the ",
+                              tensor.is_conj() ? "conjugate" : "negative",
+                              " of what lies in its memory, by a bit that LibTorch keeps for it: "
+                              "resolve_conj() or resolve_neg() makes it an ordinary tensor"));
+  }
   leaf.value = graph_.add_value(type_of(tensor), root_of(tensor));
   varies_.push_back(leaf.kind != Leaf::Kind::kConstant);
   producer_.push_back(-1);
@@ -174,8 +190,9 @@ ValueId Recorder::value_of(const at::Tensor& tensor) {
     }
     declare(std::move(leaf), tensor);
     id = graph_.leaves.back().value;
-    // The user may change it in place between steps. Numbers and copies of our own cannot change.
-    varies_.back() = !borrowed && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    // The user may change it in place between steps; numbers cannot change. Whether borrowed memory
+    // is the user's, as all that torch::load() read, or the step's own is known when it has ended.
+    varies_.back() = !tensor.unsafeGetTensorImpl()->is_wrapped_number();
     if (borrowed) temporaries_[id] = {graph_.leaves.size() - 1, contents, /*borrowed=*/true, false};
   } else {
     remember(tensor, id);
@@ -350,20 +367,42 @@ void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, si
   }
 }
 
-void Recorder::save_generators(const torch::jit::Stack& stack, size_t first) {
-  for (size_t i = first; i < stack.size(); ++i) {
-    if (!stack[i].isGenerator()) continue;
-    const at::Generator generator = stack[i].toGenerator();
-    const bool known = std::any_of(generators_.begin(), generators_.end(),
-                                   [&](const auto& saved) { return saved.first == generator; });
-    if (!known) generators_.emplace_back(generator, generator.get_state());
+// The generator that an operator draws from; none for nearly all operators.
+std::optional<at::Generator> Recorder::drawn_from(const Node& node) {
+  if (!is_random(node.op)) return std::nullopt;
+  for (const Argument& argument : node.arguments) {
+    if (argument.constant.isGenerator()) return argument.constant.toGenerator();
+  }
+  return at::detail::getDefaultCPUGenerator();
+}
+
+// One that the step made is another one in every step: nobody else holds it.
+bool Recorder::made_in_step(const at::Generator& generator) const {
+  size_t ours = 1;  // generators_
+  for (const Node& node : graph_.nodes) {
+    for (const Argument& argument : node.arguments) {
+      const bool same =
+          argument.constant.isGenerator() && argument.constant.toGenerator() == generator;
+      if (same) ++ours;
+    }
+  }
+  return generator.getIntrusivePtr().use_count() == ours + 1;  // and the caller
+}
+
+void Recorder::end_of_step() {
+  generators_.end();
+  if (generators_.set_in_step()) {
+    cannot_be_replayed("C++ seeds a random generator in it, or sets one back");
+  }
+  for (const at::Generator& generator : generators_.all()) {
+    if (made_in_step(generator)) cannot_be_replayed("it makes a random generator of its own");
   }
 }
 
 void Recorder::restore_written() {
   const c10::AutoGradMode no_grad(false);
   for (auto& [root, saved] : saved_) saved.tensor.copy_(saved.contents);
-  for (auto& [generator, state] : generators_) generator.set_state(state);
+  generators_.restore();
 }
 
 bool Recorder::writes(const at::Tensor& tensor) const {
@@ -374,9 +413,7 @@ void Recorder::describe_written(RunEffects& effects) const {
   for (const auto& [root, saved] : saved_) {
     effects.written.emplace_back(saved.tensor, saved.tensor.clone());
   }
-  for (const auto& [generator, state] : generators_) {
-    effects.generators.emplace_back(generator, generator.get_state());
-  }
+  effects.generators = generators_.states();
 }
 
 Recorder::Recorder() : left_at_(at::sequence_number::peek()) {}
@@ -432,6 +469,29 @@ void Recorder::expect_contents(const at::Tensor& tensor) {
   place(node);
   graph_.nodes.push_back(std::move(node));
   recorded_in_op_ = true;
+}
+
+// How large the result of a selection is C++ sees without an operator, also where it reads nothing
+// else of it: what nobody reads is removed, and with it what it says of its shape.
+void Recorder::expect_sizes(size_t index) {
+  if (values_that_decide_shape(graph_, graph_.nodes[index]).empty()) return;
+  const Node selection = graph_.nodes[index];
+  if (!varies(selection) || (phase_ == Phase::kBackward && !backward_of_)) return;
+  const auto size = c10::Dispatcher::singleton().findSchemaOrThrow("aten::size", "int");
+  for_each_output(selection, [&](ValueId id) {
+    const std::vector<int64_t> sizes = graph_.value(id).type.sizes;
+    for (size_t dim = 0; dim < sizes.size(); ++dim) {
+      Argument of;
+      of.kind = Argument::Kind::kValue;
+      of.values = {id};
+      Argument where;
+      where.constant = static_cast<int64_t>(dim);
+      Node node{size, {of, where}, {Result()}, phase_, selection.taskgraph, sizes[dim]};
+      node.origin = selection.origin;
+      node.origin.seconds = 0;
+      graph_.nodes.push_back(std::move(node));
+    }
+  });
 }
 
 // A composite operator that filled the memory of its results by itself is a node of its own. What
@@ -498,21 +558,30 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   place(node);
   settle_uninitialized(node);
   save_written(node, *stack, first);
-  save_generators(*stack, first);
+  const std::optional<at::Generator> generator = drawn_from(node);
+  if (generator) generators_.before_draw(*generator);
 
-  node.origin.seconds = seconds_of(kernel);
+  try {
+    node.origin.seconds = seconds_of(kernel);
+  } catch (...) {
+    // Of use where the step catches it and goes on, another way than where nothing is thrown.
+    cannot_be_replayed(concat("it goes on after an error that it caught, of ", op_name(node)));
+    throw;
+  }
   recorded_in_op_ = true;  // set behind the kernel: what runs inside of it is left as well
+  if (generator) generators_.after_draw(*generator);
 
   if (reads_back(node)) node.expects = stack->back();
   const int index = static_cast<int>(graph_.nodes.size());
   const ValueId before = graph_.value_count();
   add(std::move(node),
       {stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end()});
+  expect_sizes(static_cast<size_t>(index));
   if (makes_uninitialized(op) && !stack->empty() && stack->back().isTensor()) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
-  if (resizes(op) && grows(graph_.nodes.back())) {
+  if (resizes(op) && grows(graph_.nodes[static_cast<size_t>(index)])) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_[graph_.value(before).storage] = Uninitialized{index, made, 0, true};
   }
@@ -613,12 +682,14 @@ std::vector<std::string> Recorder::describe_kept() const {
     const int made = producer_[static_cast<size_t>(id)];
     if (made < 0 || producer_[static_cast<size_t>(root)] < 0 || held.count(root) == 0) continue;
     if (uninitialized_.count(root) != 0 || !of_the_step[static_cast<size_t>(id)]) continue;
-    if (graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward) kept[root] = id;
+    const bool forward = graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward;
+    if (forward || users_code_in_backward_) kept[root] = id;
   }
   std::vector<std::string> texts;
   for (const auto& [root, last] : kept) {
     const Node& node = graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(last)])];
     texts.push_back(concat(print_type(graph_.value(last).type), " from ", op_name(node)));
+    if (node.phase == Phase::kBackward) texts.back() += " of the backward pass";
     if (node.taskgraph >= 0) texts.back() += concat(" in TaskGraph ", node.taskgraph);
   }
   return texts;

@@ -12,7 +12,6 @@
 // only borrowed (torch::from_blob): if nobody holds the tensor after the step, a copy of it.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <torch/library.h>
 
 #include <functional>
@@ -25,6 +24,7 @@
 
 #include "capture/capture.h"
 #include "capture/foreign_results.h"
+#include "capture/watched_generators.h"
 #include "ir/graph.h"
 
 namespace epl {
@@ -72,11 +72,12 @@ class Recorder {
 
   // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
   // is nobody's, a sum of gradients, waits for the node that reads it: see claim().
-  void enter_backward(bool users_code) {
+  void enter_backward(bool runs_users_code) {
     phase_ = Phase::kBackward;
-    users_backward_ = users_code;
+    users_code_in_backward_ = runs_users_code;
   }
-  bool runs_users_backward() const { return users_backward_; }
+  // Whether hooks, or functions with a backward of their own, may have kept what is made there.
+  bool users_code_in_backward() const { return users_code_in_backward_; }
   void set_backward_of(std::optional<ForwardPlace> forward) { backward_of_ = forward; }
 
   // The number of the forward operator whose autograd node has this sequence number, or -1.
@@ -107,8 +108,14 @@ class Recorder {
   // The same tensors and generators, as they are now.
   void describe_written(RunEffects& effects) const;
 
-  // Asked when the step and what it returned are gone. The tensors that the step made and somebody
-  // still holds, as text, in the order in which they were made.
+  // A generator of the user's that an earlier recording of the step drew from.
+  void expect_draws_from(const at::Generator& generator) { generators_.expect(generator); }
+
+  // Told when the step and what it returned are gone.
+  void end_of_step();
+
+  // Asked at that moment. The tensors that the step made and somebody still holds, as text, in the
+  // order in which they were made.
   std::vector<std::string> describe_kept() const;
 
   // The same moment: the tensors that the step closes over and somebody else holds.
@@ -135,6 +142,7 @@ class Recorder {
   void place(Node& node);
   void add(Node node, const std::vector<c10::IValue>& outputs);
   void expect_contents(const at::Tensor& tensor);
+  void expect_sizes(size_t index);  // of a node
   void take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs);
   bool reads_back(const Node& node) const;
   bool grows(const Node& node) const;
@@ -146,7 +154,8 @@ class Recorder {
   void filled_by_cpp(ValueId root);
   std::vector<Node> settle_temporaries();
   void save_written(const Node& node, const torch::jit::Stack& stack, size_t first);
-  void save_generators(const torch::jit::Stack& stack, size_t first);
+  static std::optional<at::Generator> drawn_from(const Node& node);
+  bool made_in_step(const at::Generator& generator) const;
   Result define(const c10::IValue& value);
   Result leave_out(const c10::IValue& value);
   bool is_unasked(const at::Tensor& tensor) const;
@@ -162,7 +171,7 @@ class Recorder {
   std::string unreplayable_;
   WatchedInputs* watched_ = nullptr;
   Phase phase_ = Phase::kForward;
-  bool users_backward_ = false;
+  bool users_code_in_backward_ = false;
   std::optional<ForwardPlace> backward_of_;
   std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first
 
@@ -209,7 +218,7 @@ class Recorder {
     at::Tensor contents;
   };
   std::map<ValueId, Saved> saved_;  // by root
-  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+  WatchedGenerators generators_;
 };
 
 // Records this thread's operators into `recorder` while it stands.

@@ -15,7 +15,7 @@ std::string place_of(const Node& node) {
 }
 
 bool same_constant(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isGenerator() || b.isGenerator()) return a.isGenerator() == b.isGenerator();
+  if (a.isGenerator() && b.isGenerator()) return a.toGenerator() == b.toGenerator();
   if (a.isDouble() && b.isDouble() && a.toDouble() != a.toDouble()) {
     return b.toDouble() != b.toDouble();
   }
@@ -31,6 +31,9 @@ std::string arguments_differ(const Node& before, const Node& now) {
       return concat(place_of(now), " reads another tensor as `", name, "` than before");
     }
     if (a.kind != Argument::Kind::kConstant || same_constant(a.constant, b.constant)) continue;
+    if (a.constant.isGenerator() && b.constant.isGenerator()) {
+      return concat(place_of(now), " draws from another generator than before");
+    }
     return concat("`", name, "` of ", place_of(now), " is ", b.constant, " and was ", a.constant,
                   " before");
   }

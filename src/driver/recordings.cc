@@ -18,6 +18,7 @@
 #include "driver/loss_of_parts.h"
 #include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
+#include "driver/state_snapshot.h"
 
 namespace epl {
 namespace {
@@ -86,13 +87,22 @@ Recordings::Key Recordings::modes() const {
   return key;
 }
 
+std::vector<at::Generator> Recordings::generators_seen_before() const {
+  std::vector<at::Generator> seen;
+  if (!pending_) return seen;
+  for (const auto& [key, look] : pending_->looks) {
+    for (const at::Generator& generator : generators_of(look.graph)) seen.push_back(generator);
+  }
+  return seen;
+}
+
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
   return capture_step({subject_.function, inputs.batch(), subject_.model.parameters(),
                        subject_.model.state(),
                        subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts,
-                       subject_.plain_seed, &inputs});
+                       subject_.plain_seed, generators_seen_before(), &inputs});
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.

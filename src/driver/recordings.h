@@ -95,6 +95,7 @@ class Recordings {
   Key modes() const;
   Capture record(const Batch& batch);
   Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
+  std::vector<at::Generator> generators_seen_before() const;
   void check_replayable(const Batch& batch, Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;

@@ -6,9 +6,7 @@
 #include <algorithm>
 
 namespace epl {
-namespace {
 
-// The default one, and those that the user made and handed to operators.
 std::vector<at::Generator> generators_of(const Graph& graph) {
   std::vector<at::Generator> generators{at::detail::getDefaultCPUGenerator()};
   for (const auto& node : graph.nodes) {
@@ -22,8 +20,6 @@ std::vector<at::Generator> generators_of(const Graph& graph) {
   }
   return generators;
 }
-
-}  // namespace
 
 StateSnapshot::StateSnapshot(const CompiledStep& step) {
   for (const auto& program : step.plan.programs) {

@@ -11,6 +11,9 @@
 
 namespace epl {
 
+// The default one, and those that the user made and handed to operators.
+std::vector<at::Generator> generators_of(const Graph& graph);
+
 class StateSnapshot {
  public:
   explicit StateSnapshot(const CompiledStep& step);

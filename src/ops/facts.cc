@@ -69,16 +69,15 @@ const std::set<std::string> kGivesTruth = {"aten::lt_",          "aten::le_",
                                            "aten::greater_",     "aten::greater_equal_",
                                            "aten::not_equal_"};
 
-const std::set<std::string> kMetadata = {"aten::is_same_size", "aten::_nnz",
-                                         "aten::sparse_dim",   "aten::dense_dim",
-                                         "aten::_dimI",        "aten::_dimV",
-                                         "aten::is_coalesced", "aten::is_set_to",
-                                         "aten::is_pinned",    "aten::_is_zerotensor",
-                                         "aten::size",         "aten::stride",
-                                         "aten::dim",          "aten::result_type",
-                                         "aten::can_cast",     "aten::_version",
-                                         "aten::is_complex",   "aten::is_floating_point",
-                                         "aten::is_signed"};
+const std::set<std::string> kMetadata = {"aten::is_same_size",      "aten::is_coalesced",
+                                         "aten::sparse_dim",        "aten::dense_dim",
+                                         "aten::_dimI",             "aten::_dimV",
+                                         "aten::is_floating_point", "aten::is_set_to",
+                                         "aten::is_pinned",         "aten::_is_zerotensor",
+                                         "aten::size",              "aten::stride",
+                                         "aten::dim",               "aten::result_type",
+                                         "aten::can_cast",          "aten::_version",
+                                         "aten::is_complex",        "aten::is_signed"};
 
 // The argument whose contents decide the shape of the result.
 const std::map<std::string, size_t> kDecidesShape = {
@@ -92,6 +91,10 @@ const std::map<std::string, size_t> kDecidesShape = {
     {"aten::repeat_interleave", 0},
     {"aten::bincount", 0},
     {"aten::_pack_padded_sequence", 1},
+    {"aten::_values", 0},  // of a sparse tensor: as many as it has elements
+    {"aten::values", 0},
+    {"aten::_indices", 0},
+    {"aten::indices", 0},
 };
 
 // Of all composite operators of LibTorch 1.13 that have tensors as arguments. Reads by item() are

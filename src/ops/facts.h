@@ -76,11 +76,12 @@ bool gives_truth(const c10::OperatorHandle& op);
 // ...).
 bool changes_place_only(const c10::OperatorHandle& op);
 
-// The result is a fact about shapes or types, not about contents (is_same_size, _nnz, ...).
+// The result is a fact about shapes or types, not about contents (is_same_size, sparse_dim, ...).
 bool reads_metadata_only(const c10::OperatorHandle& op);
 
 // The values whose contents decide the shape of the result: the argument of nonzero, the mask of
-// masked_select, a mask among indices, ... None for nearly all operators.
+// masked_select, a mask among indices, the sparse tensor whose values are asked for, ... None for
+// nearly all operators.
 std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& node);
 
 // Element by element over inputs of one shape, by a kernel that allows its result to lie where one

@@ -159,8 +159,8 @@ const Answers kAnswers[] = {
      {"_foreach_zero_", "_local_scalar_dense", "relu", "equal"}},
     {"ReadsMetadataOnly",
      reads_metadata_only,
-     {"is_same_size", "_nnz", "dense_dim", "is_coalesced"},
-     {"equal", "_local_scalar_dense", "relu"}},
+     {"is_same_size", "dense_dim", "is_coalesced"},
+     {"equal", "_local_scalar_dense", "_nnz", "relu"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, Fact, testing::ValuesIn(kAnswers),
@@ -204,6 +204,7 @@ TEST(ValuesThatDecideShape, AreMasksAndWhatIsCounted) {
       {"%5: f32[2,3,4] = aten::index.Tensor(%0, [%2])", {}},
       {"%5: i64[7] = aten::bincount(%2, _, 0)", {2}},
       {"%5: i64[2] = aten::repeat_interleave.Tensor(%2, none)", {2}},
+      {"%5: f32[7] = aten::_values(%1)", {1}},
       {"%5: f32[2,3,4] = aten::relu(%0)", {}},
       {"%5: f32[2,3,4] = aten::masked_fill.Scalar(%0, %3, 0)", {}},
   };

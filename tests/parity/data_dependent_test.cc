@@ -125,5 +125,52 @@ TEST(DataDependent, MicroBatchesThatAgreeAreRecordedAgainTogether) {
                      bit_equal(), Variant().steps(6).micro_batches(4)));
 }
 
+// How many elements a sparse tensor has was taken for a matter of shapes.
+testing::AssertionResult with_zeros_later(const Loss& loss) {
+  const MakeBatch batch = [](int step) {
+    torch::Tensor rows = torch::rand({8, 8}) + 0.5;
+    if (step >= 3) rows.narrow(1, 0, step - 2).zero_();
+    return Batch{rows, classes(4, {8})};
+  };
+  const Variant variant = Variant().steps(7).differs_by_rows("each call counts its own rows");
+  const Exactness rounding = within(1e-5, "sums over devices in another order");
+  auto result = parity(classifier_with(loss), batch, bit_equal(), variant);
+  for (const Variant& parts : {Variant(variant).devices(2), Variant(variant).micro_batches(2)}) {
+    if (result) result = parity(classifier_with(loss), batch, rounding, parts);
+  }
+  return result;
+}
+
+// Nor does any operator read what was selected: its size alone is asked for.
+TEST(DataDependent, SizeOfASelectionThatNobodyReads) {
+  EXPECT_TRUE(with_zeros_later([](torch::Tensor x, const Batch& batch) {
+    const torch::Tensor places = batch[0].nonzero().select(1, 0);
+    return F::cross_entropy(x, batch[1]) * (8.0 / static_cast<double>(places.size(0)));
+  }));
+}
+
+TEST(DataDependent, NumberOfElementsOfASparseTensor) {
+  EXPECT_TRUE(with_zeros_later([](torch::Tensor x, const Batch& batch) {
+    const auto elements = static_cast<double>(batch[0].to_sparse()._nnz());
+    return F::cross_entropy(x, batch[1]) * (8 / elements);
+  }));
+}
+
+TEST(DataDependent, SizeOfTheValuesOfASparseTensor) {
+  EXPECT_TRUE(with_zeros_later([](torch::Tensor x, const Batch& batch) {
+    const torch::Tensor values = batch[0].to_sparse().values();
+    return F::cross_entropy(x, batch[1]) * (8.0 / static_cast<double>(values.numel()));
+  }));
+}
+
+TEST(DataDependent, SizeOfTheIndicesOfACoalescedTensor) {
+  EXPECT_TRUE(with_zeros_later([](torch::Tensor x, const Batch& batch) {
+    const torch::Tensor places = batch[0].gt(0).to(torch::kLong).narrow(0, 0, 2);
+    const torch::Tensor sum =
+        torch::sparse_coo_tensor(places, torch::ones({8}), {2, 2}).coalesce();
+    return F::cross_entropy(x, batch[1]) * (1.0 / static_cast<double>(sum.indices().size(1)));
+  }));
+}
+
 }  // namespace
 }  // namespace epl::parity

@@ -328,6 +328,29 @@ TEST(PlainSteps, SelectionsOfDifferentSizes) {
       parity(classifier(selecting), rows_and_classes, kRounding, by_parts(5).workers({1, 1})));
 }
 
+// --- errors that the step catches
+// -------------------------------------------------------------------
+
+// The operator that threw is no node, and the way that the step went then was taken for ever.
+TEST(PlainSteps, CatchWhatAnOperatorThrows) {
+  const MakeProgram make = classifier([](Tensor x, const Batch& batch) {
+    const Tensor a = torch::eye(4) * batch[2].mean() + 0.01 * x.t().matmul(x);
+    Tensor factor;
+    try {
+      factor = torch::linalg_cholesky(a);
+    } catch (const c10::Error&) {
+      factor = torch::linalg_cholesky(a + 5 * torch::eye(4));
+    }
+    return cross_entropy(x, batch[1]) + factor.square().mean();
+  });
+  const MakeBatch definite_later = [](int step) {
+    return Batch{torch::randn({8, 8}), classes(4, {8}), torch::full({8}, step < 2 ? -2.0 : 2.0)};
+  };
+  EXPECT_TRUE(parity(make, definite_later, bit_equal(), by_parts(6)));
+  EXPECT_TRUE(parity(make, definite_later, kRounding, by_parts(6).devices(2)));
+  EXPECT_TRUE(parity(make, definite_later, kRounding, by_parts(6).micro_batches(2)));
+}
+
 // --- what stays true in a plain step
 // ------------------------------------------------------------------
 

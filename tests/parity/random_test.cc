@@ -1,6 +1,8 @@
 // Random operators. On one device EPL draws from LibTorch's default generator in the order of the
 // plain loop, so that the same seed gives the same masks, and whatever the user draws between the
 // steps is the same as well.
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <optional>
 
 #include "tests/models/generative.h"
@@ -177,6 +179,182 @@ INSTANTIATE_TEST_SUITE_P(
         Drawing{"exponential",
                 [](auto x) { return x * torch::empty_like(x).exponential_().detach(); }}),
     [](const auto& info) { return info.param.name; });
+
+// --- generators that the step itself makes or sets
+// -------------------------------------------------------------------------------
+
+using Drawer = std::function<torch::Tensor(torch::Tensor x)>;  // [rows, 8] to [rows, 8]
+
+MakeProgram drawing_by(const std::function<Drawer()>& make_drawer) {
+  return [make_drawer] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    const Drawer draw = make_drawer();
+    return program(net, sgd(*net, 0.1), [net, draw](const Batch& batch) {
+      return cross_entropy(net->forward(draw(batch[0])), batch[1]);
+    });
+  };
+}
+
+// A replay knows operators alone: it would go on where the generator stands.
+testing::AssertionResult in_all_layouts(const MakeProgram& make) {
+  const MakeBatch batch = [](int) {
+    return Batch{torch::randn({8, 8}), classes(4, {8})};
+  };
+  const Variant variant = Variant().steps(6).differs_by_rows("each call draws its own numbers");
+  const Exactness rounding = within(1e-5, "sums over devices in another order");
+  auto result = parity(make, batch, bit_equal(), variant);
+  for (int devices : {1, 2}) {
+    for (int micro_batches : {1, 2}) {
+      if (!result) return result;
+      result = parity(make, batch, rounding,
+                      Variant(variant).devices(devices).micro_batches(micro_batches));
+      if (!result) result << " on " << devices << " devices, " << micro_batches;
+    }
+  }
+  return result;
+}
+
+torch::Tensor noisy(const torch::Tensor& x, const at::Generator& generator) {
+  return x * (1 + torch::randn({8}, generator));
+}
+
+TEST(GeneratorInTheStep, IsMadeThere) {
+  EXPECT_TRUE(in_all_layouts(drawing_by([] {
+    return [](torch::Tensor x) { return noisy(x, at::make_generator<at::CPUGeneratorImpl>(1234)); };
+  })));
+}
+
+TEST(GeneratorInTheStep, IsMadeThereAndKept) {
+  EXPECT_TRUE(in_all_layouts(drawing_by([] {
+    auto kept = std::make_shared<at::Generator>();
+    return [kept](torch::Tensor x) {
+      *kept = at::make_generator<at::CPUGeneratorImpl>(1234);
+      return noisy(x, *kept);
+    };
+  })));
+}
+
+TEST(GeneratorInTheStep, IsSeededThere) {
+  EXPECT_TRUE(in_all_layouts(drawing_by([] {
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(1);
+    return [generator](torch::Tensor x) mutable {
+      generator.set_current_seed(77);
+      return noisy(x, generator);
+    };
+  })));
+}
+
+TEST(GeneratorInTheStep, IsSeededThereAfterItWasDrawnFrom) {
+  EXPECT_TRUE(in_all_layouts(drawing_by([] {
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(1);
+    return [generator](torch::Tensor x) mutable {
+      x = noisy(x, generator);
+      generator.set_current_seed(77);
+      return x;
+    };
+  })));
+}
+
+// It used to be refused for numbers that data_ptr() or another thread had made.
+TEST(GeneratorInTheStep, IsTheProgramsAndIsSeeded) {
+  EXPECT_TRUE(in_all_layouts(drawing_by([] {
+    return [](torch::Tensor x) {
+      torch::manual_seed(3);
+      return torch::dropout(x, 0.5, true);
+    };
+  })));
+}
+
+TEST(GeneratorInTheStep, IsTheProgramsAndIsSeededWhereNothingIsDrawn) {
+  const MakeProgram make = drawing_by([] {
+    return [](torch::Tensor x) {
+      torch::manual_seed(3);
+      return x;
+    };
+  });
+  EXPECT_TRUE(parity(
+      make,
+      [](int) {
+        return Batch{torch::randn({8, 8}), classes(4, {8})};
+      },
+      bit_equal(), Variant().draw_in_loop()));
+}
+
+TEST(GeneratorInTheStep, IsSetBackForAMetric) {
+  EXPECT_TRUE(in_all_layouts(drawing_by([] {
+    return [](torch::Tensor x) {
+      x = torch::dropout(x, 0.5, true);
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      const torch::Tensor state = generator.get_state();
+      const torch::Tensor noise = torch::randn({8});
+      generator.set_state(state);
+      return x + noise;
+    };
+  })));
+}
+
+// Recomputes in backward, with the masks of the forward pass.
+struct Checkpoint : torch::autograd::Function<Checkpoint> {
+  static torch::Tensor compute(const torch::Tensor& x, const torch::Tensor& weight) {
+    return torch::dropout(x.matmul(weight.t()), 0.5, true).tanh();
+  }
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    context->saved_data["numbers"] = at::detail::getDefaultCPUGenerator().get_state();
+    context->save_for_backward({x, weight});
+    return compute(x, weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor x = saved[0].detach().requires_grad_();
+    const torch::Tensor weight = saved[1].detach().requires_grad_();
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const torch::Tensor now = generator.get_state();
+    generator.set_state(context->saved_data["numbers"].toTensor());
+    const at::AutoGradMode grad_mode(true);
+    const torch::Tensor again = compute(x, weight);
+    generator.set_state(now);
+    return torch::autograd::grad({again}, {x, weight}, {gradients[0]});
+  }
+};
+
+TEST(GeneratorInTheStep, IsSetBackByACheckpoint) {
+  EXPECT_TRUE(in_all_layouts([] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    return program(net, sgd(*net, 0.1), [net](const Batch& batch) {
+      const torch::Tensor x =
+          Checkpoint::apply(batch[0], net->layers[0]->as<torch::nn::Linear>()->weight);
+      return cross_entropy(net->layers[2]->as<torch::nn::Linear>()->forward(x), batch[1]);
+    });
+  }));
+}
+
+// One that lives on, and that the loop may seed, is drawn from as before: the step is replayed.
+TEST(GeneratorOfTheLoop, IsDrawnFromByReplays) {
+  auto calls = std::make_shared<int>(0);
+  const MakeProgram make = [calls] {
+    auto generator = std::make_shared<at::Generator>(at::make_generator<at::CPUGeneratorImpl>(1));
+    Program result = drawing_by([calls, generator] {
+      return [calls, generator](torch::Tensor x) {
+        ++*calls;
+        return torch::dropout(noisy(noisy(x, *generator), *generator), 0.5, true);
+      };
+    })();
+    result.before_step = [generator](int step) {
+      if (step % 3 == 0) generator->set_current_seed(5);
+    };
+    return result;
+  };
+  const int steps = 8;
+  EXPECT_TRUE(parity(
+      make,
+      [](int) {
+        return Batch{torch::randn({8, 8}), classes(4, {8})};
+      },
+      bit_equal(), Variant().steps(steps)));
+  EXPECT_EQ(*calls, steps + 2) << "the plain loop's and two recordings";
+}
 
 // --- the program's own numbers, between the steps
 // -------------------------------------------------------------------------------
