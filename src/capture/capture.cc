@@ -349,7 +349,10 @@ Capture capture_step(const CaptureRequest& request) {
   capture.unreplayable = recorder.unreplayable();
   capture.users_backward = recorder.users_code_in_backward();
 
-  capture.graph = recorder.take_graph();
+  std::vector<ValueId> returned{loss};
+  for (const Metric& metric : metrics) returned.push_back(metric.value);
+  for (const auto& [parameter, gradient] : gradients) returned.push_back(gradient);
+  capture.graph = recorder.take_graph(returned);
   // Not before: while the graph is taken the recorder asks who else holds what was written.
   if (request.seed) recorder.describe_written(capture.effects);
   capture.graph.taskgraphs = recording.finish();

@@ -79,12 +79,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{
             "Nonzero",
             [](const Tensor& x, const Batch&) { return x.index({x.nonzero().select(1, 0)}).sum(); },
-            "aten::size.int expects 5; aten::size.int expects 2"},
+            ""},
         Case{"MaskedSelect",
-             [](const Tensor& x, const Batch&) { return x.masked_select(x > 0).sum(); },
-             "aten::size.int expects 4"},
+             [](const Tensor& x, const Batch&) { return x.masked_select(x > 0).sum(); }, ""},
         Case{"IndexByMask", [](const Tensor& x, const Batch&) { return x.index({x > 0}).sum(); },
-             "aten::size.int expects 4"},
+             ""},
         Case{"Unique",
              [](const Tensor& x, const Batch&) {
                return x.sum() * std::get<0>(torch::_unique(x)).numel();
@@ -93,15 +92,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"BackwardOfProd", [](const Tensor& x, const Batch&) { return x.prod(); },
              "aten::size.int expects 1; aten::size.int expects 2"},
         Case{"BackwardOfCumprod", [](const Tensor& x, const Batch&) { return x.cumprod(0).sum(); },
-             "aten::_local_scalar_dense expects true; aten::size.int expects 5; "
-             "aten::size.int expects 1"},
+             "aten::_local_scalar_dense expects true"},
         Case{"LabelSmoothingWithClassWeights",
              [](const Tensor& x, const Batch& batch) {
                return F::cross_entropy(x, batch[1],
                                        F::CrossEntropyFuncOptions().label_smoothing(0.1).weight(
                                            torch::tensor({1.0f, 2.0f, 3.0f})));
              },
-             "aten::size.int expects 2"},
+             ""},
         Case{"OneHotOfAsManyClassesAsThereAre",
              [](const Tensor& x, const Batch& batch) {
                return (x * torch::one_hot(batch[1])).sum();

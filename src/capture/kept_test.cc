@@ -146,8 +146,8 @@ TEST_F(KeptTensor, ThatAHookMadeIsAnError) {
 TEST_F(KeptTensor, ThatAHookOfAParameterMadeIsAnError) {
   Tensor saved;
   net.weight.register_hook([&](Tensor gradient) { saved = gradient.detach().clone(); });
-  const std::string error =
-      error_of(net, [&](const Batch& rows) { return net.forward(rows[0]).square().sum(); }, batch);
+  const std::string error = error_of(
+      net, [&](const Batch& rows) { return net.forward(rows[0]).square().sum(); }, batch);
   EXPECT_EQ(error.substr(0, 81),
             "epl: the step function keeps a tensor that it computed, f32[4,4] from aten::clone");
 }
@@ -169,15 +169,16 @@ TEST_F(KeptTensor, ThatIsTheGradientItselfIsAnError) {
 TEST_F(KeptTensor, IsFineWhereAHookKeepsNothing) {
   const Tensor other = torch::ones({4}).requires_grad_();
   double norm = 0;
-  EXPECT_EQ(error_of(
-                net,
-                [&](const Batch& rows) {
-                  const Tensor hidden = net.forward(rows[0]) * other;
-                  hidden.register_hook([&](Tensor gradient) { norm += gradient.norm().item<double>(); });
-                  return hidden.square().sum();
-                },
-                batch),
-            "no error");
+  EXPECT_EQ(
+      error_of(
+          net,
+          [&](const Batch& rows) {
+            const Tensor hidden = net.forward(rows[0]) * other;
+            hidden.register_hook([&](Tensor gradient) { norm += gradient.norm().item<double>(); });
+            return hidden.square().sum();
+          },
+          batch),
+      "no error");
   EXPECT_GT(norm, 0);
 }
 

@@ -61,45 +61,10 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-// A leaf belongs where the first node that reads it does.
-ForwardPlace owner_of(const Graph& graph, ValueId storage) {
-  for (const auto& node : graph.nodes) {
-    bool reads = false;
-    for_each_input(node, [&](ValueId id) { reads |= graph.value(id).storage == storage; });
-    if (reads && node.phase == Phase::kForward) return {node.taskgraph, node.origin.call};
-  }
-  return {};
-}
-
 double seconds_of(const Recorder::Kernel& kernel) {
   const auto start = std::chrono::steady_clock::now();
   kernel();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// By value: whether it comes from the batch, from trained parameters or from random numbers. What
-// comes from buffers alone, a table that is made once and kept, does not.
-std::vector<bool> values_of_the_step(const Graph& graph) {
-  std::vector<bool> result(static_cast<size_t>(graph.value_count()), false);
-  for (const Leaf& leaf : graph.leaves) {
-    result[static_cast<size_t>(leaf.value)] =
-        leaf.kind == Leaf::Kind::kInput || leaf.kind == Leaf::Kind::kParameter;
-  }
-  std::set<ValueId> written;  // storages, maybe through a view of another tensor
-  for (const Node& node : graph.nodes) {
-    bool any = is_random(node.op);
-    for_each_input(node, [&](ValueId id) {
-      any |= result[static_cast<size_t>(id)] || written.count(graph.value(id).storage) != 0;
-    });
-    for_each_output(node, [&](ValueId id) { result[static_cast<size_t>(id)] = any; });
-    if (!any) continue;
-    for (size_t i : written_arguments(node)) {
-      for (ValueId id : node.arguments[i].values) {
-        if (id != kNoValue) written.insert(graph.value(id).storage);
-      }
-    }
-  }
-  return result;
 }
 
 }  // namespace
@@ -376,29 +341,6 @@ std::optional<at::Generator> Recorder::drawn_from(const Node& node) {
   return at::detail::getDefaultCPUGenerator();
 }
 
-// One that the step made is another one in every step: nobody else holds it.
-bool Recorder::made_in_step(const at::Generator& generator) const {
-  size_t ours = 1;  // generators_
-  for (const Node& node : graph_.nodes) {
-    for (const Argument& argument : node.arguments) {
-      const bool same =
-          argument.constant.isGenerator() && argument.constant.toGenerator() == generator;
-      if (same) ++ours;
-    }
-  }
-  return generator.getIntrusivePtr().use_count() == ours + 1;  // and the caller
-}
-
-void Recorder::end_of_step() {
-  generators_.end();
-  if (generators_.set_in_step()) {
-    cannot_be_replayed("C++ seeds a random generator in it, or sets one back");
-  }
-  for (const at::Generator& generator : generators_.all()) {
-    if (made_in_step(generator)) cannot_be_replayed("it makes a random generator of its own");
-  }
-}
-
 void Recorder::restore_written() {
   const c10::AutoGradMode no_grad(false);
   for (auto& [root, saved] : saved_) saved.tensor.copy_(saved.contents);
@@ -469,29 +411,6 @@ void Recorder::expect_contents(const at::Tensor& tensor) {
   place(node);
   graph_.nodes.push_back(std::move(node));
   recorded_in_op_ = true;
-}
-
-// How large the result of a selection is C++ sees without an operator, also where it reads nothing
-// else of it: what nobody reads is removed, and with it what it says of its shape.
-void Recorder::expect_sizes(size_t index) {
-  if (values_that_decide_shape(graph_, graph_.nodes[index]).empty()) return;
-  const Node selection = graph_.nodes[index];
-  if (!varies(selection) || (phase_ == Phase::kBackward && !backward_of_)) return;
-  const auto size = c10::Dispatcher::singleton().findSchemaOrThrow("aten::size", "int");
-  for_each_output(selection, [&](ValueId id) {
-    const std::vector<int64_t> sizes = graph_.value(id).type.sizes;
-    for (size_t dim = 0; dim < sizes.size(); ++dim) {
-      Argument of;
-      of.kind = Argument::Kind::kValue;
-      of.values = {id};
-      Argument where;
-      where.constant = static_cast<int64_t>(dim);
-      Node node{size, {of, where}, {Result()}, phase_, selection.taskgraph, sizes[dim]};
-      node.origin = selection.origin;
-      node.origin.seconds = 0;
-      graph_.nodes.push_back(std::move(node));
-    }
-  });
 }
 
 // A composite operator that filled the memory of its results by itself is a node of its own. What
@@ -576,12 +495,11 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   const ValueId before = graph_.value_count();
   add(std::move(node),
       {stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end()});
-  expect_sizes(static_cast<size_t>(index));
   if (makes_uninitialized(op) && !stack->empty() && stack->back().isTensor()) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
-  if (resizes(op) && grows(graph_.nodes[static_cast<size_t>(index)])) {
+  if (resizes(op) && grows(graph_.nodes.back())) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_[graph_.value(before).storage] = Uninitialized{index, made, 0, true};
   }
@@ -614,8 +532,18 @@ void Recorder::claim(const at::Tensor& tensor, const ForwardPlace& forward) {
   if (tensor.defined()) claim_value(find(tensor), forward);
 }
 
+// A leaf belongs where the first node that reads it does.
+ForwardPlace Recorder::owner_of(ValueId storage) const {
+  for (const auto& node : graph_.nodes) {
+    bool reads = false;
+    for_each_input(node, [&](ValueId id) { reads |= graph_.value(id).storage == storage; });
+    if (reads && node.phase == Phase::kForward) return {node.taskgraph, node.origin.call};
+  }
+  return {};
+}
+
 void Recorder::claim_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (!unclaimed_.empty()) claim(gradient, owner_of(graph_, root_of(parameter)));
+  if (!unclaimed_.empty()) claim(gradient, owner_of(root_of(parameter)));
 }
 
 void Recorder::claim_value(ValueId id, const ForwardPlace& forward) {
@@ -638,113 +566,8 @@ void Recorder::claim_value(ValueId id, const ForwardPlace& forward) {
   node.origin.call = place.call;
 }
 
-// A constant that the step itself made has the same contents in every step, and what the step
-// writes into it must not be there in the next one: it then starts from a copy.
-std::vector<Node> Recorder::settle_temporaries() {
-  std::vector<Node> copies;
-  const auto clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
-  for (auto& [root, temporary] : temporaries_) {
-    Leaf& leaf = graph_.leaves[temporary.leaf];
-    if (!temporary.contents.defined()) continue;
-    // Held by the leaf and, where it was written, for restore_written(). Anybody else who holds it
-    // had it before the step: it stays that tensor.
-    const size_t ours = saved_.count(root) != 0 ? 2 : 1;
-    if (temporary.borrowed && leaf.tensor.storage().use_count() > ours) continue;
-    leaf.tensor = temporary.contents;
-    if (!temporary.written || !graph_.value(root).type.dense()) continue;
-    leaf.value = graph_.add_value(graph_.value(root).type);
-    Argument from;
-    from.kind = Argument::Kind::kValue;
-    from.values = {leaf.value};
-    const ForwardPlace owner = owner_of(graph_, root);
-    copies.push_back(Node{clone,
-                          {from, Argument()},
-                          {Result{false, {root}}},
-                          Phase::kForward,
-                          owner.taskgraph,
-                          {},
-                          {owner.call, -1, 0}});
-  }
-  return copies;
-}
-
-// Variables are known by the memory they hold: the TensorImpl that detach() hands to the user is
-// seen by no operator.
-std::vector<std::string> Recorder::describe_kept() const {
-  std::set<ValueId> held;  // roots
-  for (const auto& storage : storages_) {
-    if (!storage.expired()) held.insert(roots_.at(storage._unsafe_get_target()));
-  }
-  const std::vector<bool> of_the_step = values_of_the_step(graph_);
-  std::map<ValueId, ValueId> kept;  // root -> what lay there last
-  for (ValueId id = 0; id < graph_.value_count(); ++id) {
-    const ValueId root = graph_.value(id).storage;
-    const int made = producer_[static_cast<size_t>(id)];
-    if (made < 0 || producer_[static_cast<size_t>(root)] < 0 || held.count(root) == 0) continue;
-    if (uninitialized_.count(root) != 0 || !of_the_step[static_cast<size_t>(id)]) continue;
-    const bool forward = graph_.nodes[static_cast<size_t>(made)].phase == Phase::kForward;
-    if (forward || users_code_in_backward_) kept[root] = id;
-  }
-  std::vector<std::string> texts;
-  for (const auto& [root, last] : kept) {
-    const Node& node = graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(last)])];
-    texts.push_back(concat(print_type(graph_.value(last).type), " from ", op_name(node)));
-    if (node.phase == Phase::kBackward) texts.back() += " of the backward pass";
-    if (node.taskgraph >= 0) texts.back() += concat(" in TaskGraph ", node.taskgraph);
-  }
-  return texts;
-}
-
-std::set<ValueId> Recorder::roots_of_constants() const {
-  std::set<ValueId> constants;
-  for (const Leaf& leaf : graph_.leaves) {
-    if (leaf.kind == Leaf::Kind::kConstant) constants.insert(graph_.value(leaf.value).storage);
-  }
-  // Memory that the step made and wrote is nobody's: a copy takes its place.
-  for (const auto& [root, temporary] : temporaries_) {
-    if (!temporary.borrowed && temporary.written) constants.erase(root);
-  }
-  return constants;
-}
-
-std::vector<ClosedOver> Recorder::closed_over() const {
-  const std::set<ValueId> constants = roots_of_constants();
-  std::set<c10::TensorImpl*> known;
-  std::vector<ClosedOver> result;
-  for (const WeakTensor& seen : impls_) {
-    auto impl = seen.lock();
-    if (!impl || !known.insert(impl.get()).second) continue;
-    if (constants.count(graph_.value(by_impl_.at(impl.get())).storage) == 0) continue;
-    result.emplace_back(at::Tensor(std::move(impl)));
-  }
-  return result;
-}
-
-std::vector<HeldUnseen> Recorder::held_unseen() const {
-  std::set<ValueId> constants = roots_of_constants();
-  for (const ClosedOver& seen : closed_over()) {
-    const auto root = roots_.find(const_cast<c10::StorageImpl*>(seen.storage));
-    if (root != roots_.end()) constants.erase(root->second);
-  }
-  std::vector<HeldUnseen> result;
-  for (const WeakStorage& storage : storages_) {
-    if (storage.expired() || storage.use_count() < 2) continue;  // one is the recorder
-    if (constants.count(roots_.at(storage._unsafe_get_target())) != 0) result.emplace_back(storage);
-  }
-  return result;
-}
-
 void Recorder::cannot_be_replayed(const std::string& why) {
   if (unreplayable_.empty()) unreplayable_ = why;
-}
-
-Graph Recorder::take_graph() {
-  std::vector<Node> kept = settle_temporaries();
-  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    if (dropped_.count(static_cast<int>(i)) == 0) kept.push_back(std::move(graph_.nodes[i]));
-  }
-  graph_.nodes = std::move(kept);
-  return std::move(graph_);
 }
 
 }  // namespace epl

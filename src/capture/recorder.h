@@ -128,8 +128,8 @@ class Recorder {
   void cannot_be_replayed(const std::string& why);
   const std::string& unreplayable() const { return unreplayable_; }
 
-  // The recorder is spent. Whatever else the step made should be gone by now.
-  Graph take_graph();
+  // `returned` is what will be read of the graph. The recorder is spent. Whatever else the step made should be gone by now.
+  Graph take_graph(const std::vector<ValueId>& returned = {});
 
  private:
   struct Place {  // where a strided tensor lies
@@ -142,7 +142,7 @@ class Recorder {
   void place(Node& node);
   void add(Node node, const std::vector<c10::IValue>& outputs);
   void expect_contents(const at::Tensor& tensor);
-  void expect_sizes(size_t index);  // of a node
+  std::vector<Node> sizes_of(const Node& selection) const;
   void take_for_one_op(const EnclosingOp& op, const std::vector<c10::IValue>& outputs);
   bool reads_back(const Node& node) const;
   bool grows(const Node& node) const;
@@ -164,6 +164,7 @@ class Recorder {
   ValueId root_of(const at::Tensor& tensor) const;
   void remember(const at::Tensor& tensor, ValueId id);
   void claim_value(ValueId id, const ForwardPlace& forward);
+  ForwardPlace owner_of(ValueId storage) const;
   std::set<ValueId> roots_of_constants() const;
 
   Graph graph_;

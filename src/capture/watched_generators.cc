@@ -4,12 +4,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 namespace epl {
 namespace {
 
 bool same_state(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
+}
+
+// Other threads may be drawing from it.
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
 }
 
 bool is_default(const at::Generator& generator) {
@@ -35,7 +47,7 @@ bool mark(const at::Generator& generator) {
 
 // Whether `now` is where `before` comes to by drawing.
 bool moved_on(const at::Tensor& before, const at::Tensor& now) {
-  constexpr int kMostBlocks = 1000;
+  constexpr int kMostBlocks = 1 << 14;  // of 624 numbers
   auto generator = at::make_generator<at::CPUGeneratorImpl>();
   generator.set_state(now);
   const at::mt19937_data_pod to = engine_of(generator).data();
@@ -54,7 +66,8 @@ bool moved_on(const at::Tensor& before, const at::Tensor& now) {
 
 WatchedGenerators::WatchedGenerators() {
   const at::Generator& program = at::detail::getDefaultCPUGenerator();
-  watched_.push_back({program, program.get_state(), program.get_state()});
+  const at::Tensor state = state_of(program);
+  watched_.push_back({program, state, state});
 }
 
 WatchedGenerators::Watched* WatchedGenerators::find(const at::Generator& generator) {
@@ -65,17 +78,17 @@ WatchedGenerators::Watched* WatchedGenerators::find(const at::Generator& generat
 
 void WatchedGenerators::expect(const at::Generator& generator) {
   if (find(generator) != nullptr) return;
-  Watched watched{generator, generator.get_state(), at::Tensor()};
+  Watched watched{generator, state_of(generator), at::Tensor()};
   watched.marked = mark(generator);
-  watched.left = generator.get_state();
+  watched.left = state_of(generator);
   watched_.push_back(std::move(watched));
 }
 
 // Other threads draw from the default generator too: augmentations of a data loader, for one.
 void WatchedGenerators::compare(Watched& watched) {
-  const at::Tensor now = watched.generator.get_state();
+  const at::Tensor now = state_of(watched.generator);
   if (same_state(watched.left, now)) {
-    if (std::exchange(watched.marked, false)) watched.generator.set_state(watched.before);
+    if (std::exchange(watched.marked, false)) set(watched.generator, watched.before);
     return;
   }
   set_ |= !is_default(watched.generator) || !moved_on(watched.left, now);
@@ -83,11 +96,11 @@ void WatchedGenerators::compare(Watched& watched) {
 
 void WatchedGenerators::before_draw(const at::Generator& generator) {
   if (Watched* const watched = find(generator)) return compare(*watched);
-  watched_.push_back({generator, generator.get_state(), at::Tensor()});
+  watched_.push_back({generator, state_of(generator), at::Tensor()});
 }
 
 void WatchedGenerators::after_draw(const at::Generator& generator) {
-  find(generator)->left = generator.get_state();
+  find(generator)->left = state_of(generator);
 }
 
 void WatchedGenerators::end() {
@@ -95,12 +108,12 @@ void WatchedGenerators::end() {
 }
 
 void WatchedGenerators::restore() const {
-  for (const Watched& watched : watched_) at::Generator(watched.generator).set_state(watched.before);
+  for (const Watched& watched : watched_) set(watched.generator, watched.before);
 }
 
 std::vector<std::pair<at::Generator, at::Tensor>> WatchedGenerators::states() const {
   std::vector<std::pair<at::Generator, at::Tensor>> states;
-  for (const Watched& one : watched_) states.emplace_back(one.generator, one.generator.get_state());
+  for (const Watched& one : watched_) states.emplace_back(one.generator, state_of(one.generator));
   return states;
 }
 

@@ -69,15 +69,24 @@ const std::set<std::string> kGivesTruth = {"aten::lt_",          "aten::le_",
                                            "aten::greater_",     "aten::greater_equal_",
                                            "aten::not_equal_"};
 
-const std::set<std::string> kMetadata = {"aten::is_same_size",      "aten::is_coalesced",
-                                         "aten::sparse_dim",        "aten::dense_dim",
-                                         "aten::_dimI",             "aten::_dimV",
-                                         "aten::is_floating_point", "aten::is_set_to",
-                                         "aten::is_pinned",         "aten::_is_zerotensor",
-                                         "aten::size",              "aten::stride",
-                                         "aten::dim",               "aten::result_type",
-                                         "aten::can_cast",          "aten::_version",
-                                         "aten::is_complex",        "aten::is_signed"};
+const std::set<std::string> kMetadata = {"aten::is_same_size",
+                                         "aten::is_coalesced",
+                                         "aten::sparse_dim",
+                                         "aten::dense_dim",
+                                         "aten::_dimI",
+                                         "aten::_dimV",
+                                         "aten::is_floating_point",
+                                         "aten::is_set_to",
+                                         "aten::is_pinned",
+                                         "aten::_is_zerotensor",
+                                         "aten::size",
+                                         "aten::stride",
+                                         "aten::dim",
+                                         "aten::result_type",
+                                         "aten::can_cast",
+                                         "aten::_version",
+                                         "aten::is_complex",
+                                         "aten::is_signed"};
 
 // The argument whose contents decide the shape of the result.
 const std::map<std::string, size_t> kDecidesShape = {

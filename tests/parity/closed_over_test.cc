@@ -106,8 +106,8 @@ MakeProgram with_flag(std::function<Tensor()> make_flag) {
 }
 
 TEST(ClosedOver, IsLoadedAndReadByItem) {
-  EXPECT_TRUE(on_one_and_two_devices(
-      with_flag([] { return loaded(torch::zeros({}, torch::kLong)); })));
+  EXPECT_TRUE(
+      on_one_and_two_devices(with_flag([] { return loaded(torch::zeros({}, torch::kLong)); })));
 }
 
 TEST(ClosedOver, IsBorrowedAndReadByItem) {

@@ -197,9 +197,7 @@ MakeProgram drawing_by(const std::function<Drawer()>& make_drawer) {
 
 // A replay knows operators alone: it would go on where the generator stands.
 testing::AssertionResult in_all_layouts(const MakeProgram& make) {
-  const MakeBatch batch = [](int) {
-    return Batch{torch::randn({8, 8}), classes(4, {8})};
-  };
+  const MakeBatch batch = [](int) { return Batch{torch::randn({8, 8}), classes(4, {8})}; };
   const Variant variant = Variant().steps(6).differs_by_rows("each call draws its own numbers");
   const Exactness rounding = within(1e-5, "sums over devices in another order");
   auto result = parity(make, batch, bit_equal(), variant);
