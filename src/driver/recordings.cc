@@ -95,6 +95,15 @@ Recordings::Key Recordings::modes() const {
   return key;
 }
 
+void Recordings::begin_step() {
+  if (subject_.model.refresh()) {
+    forget_all();
+    probe_.reset();
+    pending_.reset();
+  }
+  if (probe_) probe_->capture.effects = RunEffects();
+}
+
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   const Batch inputs = own_copies(batch);
@@ -332,7 +341,6 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
 }
 
 ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
-  if (subject_.model.refresh()) forget_all();
   forget_out_of_date();
   Key key = key_of(batch);
   const bool changed = last_ == nullptr || key != last_key_;

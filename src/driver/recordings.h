@@ -60,10 +60,9 @@ class Recordings {
   // before it is trusted (capture/same_step.h): once for each set of modes of the modules. This
   // says that a second look is due.
   bool wants_second_look() const { return pending_.has_value(); }
-  // What was recorded before this step was of another batch, of which nothing is applied.
-  void begin_step() {
-    if (probe_) probe_->capture.effects = RunEffects();
-  }
+  // Looks whether the program has changed its modules or optimizers. What was recorded before this
+  // step was of another batch, of which nothing is applied.
+  void begin_step();
   // Takes it by a micro batch of a step that runs plainly: the function runs once, under the
   // recorder. None where there is nothing left to be learnt.
   std::optional<Capture> observe(const Batch& batch, double seed);

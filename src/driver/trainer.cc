@@ -35,6 +35,7 @@ std::shared_ptr<Job> Trainer::Impl::current_job() {
 }
 
 Trainer::Impl::~Impl() {
+  job->forget(model.holders());
   if (std::uncaught_exceptions() <= exceptions_at_start || job->membership() == nullptr) return;
   job->membership()->report_failure("it stopped with an exception that its own log shows");
 }
