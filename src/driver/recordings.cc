@@ -107,10 +107,20 @@ void Recordings::begin_step() {
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   const Batch inputs = own_copies(batch);
-  return capture_step({subject_.function, inputs, subject_.model.parameters(),
-                       subject_.model.state(),
-                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts,
-                       subject_.plain_seed});
+  Capture captured =
+      capture_step({subject_.function, inputs, subject_.model.parameters(), subject_.model.state(),
+                    subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts,
+                    subject_.plain_seed});
+  note_written(batch, captured.graph);
+  return captured;
+}
+
+void Recordings::note_written(const Batch& batch, const Graph& graph) {
+  for (const auto& [index, writer] : writers_of_inputs(graph)) {
+    input_writers_.emplace(index, writer);
+  }
+  check_apart(input_writers_, batch);
+  check_apart(graph, input_writers_, batch);
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.

@@ -90,6 +90,7 @@ class Recordings {
   Capture record(const Batch& batch);
   Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
   void check_replayable(const Batch& batch, Capture& captured);
+  void note_written(const Batch& batch, const Graph& graph);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
   Capture record_with_chosen_stages(const Batch& batch);

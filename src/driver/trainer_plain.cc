@@ -25,11 +25,14 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   begun = std::chrono::steady_clock::now();
   PlainRun plain(model, function, replicas);
   PlainRunRequest request{batches, seed};
+  std::vector<Batch> observed;  // of which copies are written; of the others the user's own tensors
   request.devices = batches.size() == 1 ? 1 : devices();
   request.workers = job->workers();
   if (job->workers() != nullptr) request.devices = devices();
   request.observe = [&](const Batch& batch, double of_seed) {
-    return recordings.observe(batch, of_seed);
+    std::optional<Capture> captured = recordings.observe(batch, of_seed);
+    if (captured) observed.push_back(batch);
+    return captured;
   };
   const bool locally = clips(options) && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
@@ -40,6 +43,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     };
   }
   plain.run(request);
+  for (const Batch& batch : observed) written_batch.note(recordings.input_writers(), batch);
   if (recordings.unreplayable().empty()) make_plan(batches);
   tell_of_plain_steps();
 
