@@ -34,6 +34,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     if (captured) observed.push_back(batch);
     return captured;
   };
+  request.written_outside = [&] { return recordings.written_outside(); };
   const bool locally = clips(options) && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
   if (locally) {
@@ -54,7 +55,8 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   for (const auto& run : plain.runs()) {
     for (double each : run.losses) loss += each / (request.devices > 1 ? parts * devices() : parts);
   }
-  if (recordings.last() != nullptr) loss *= parts_in_loss(*recordings.last(), !takes_mean());
+  const bool divided = request.devices > 1 || devices() == 1;
+  if (divided && !takes_mean() && recordings.loss_is_sum()) loss *= parts * devices();
   result.loss = meet_after_run(loss, batches);
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();
@@ -63,8 +65,9 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     timeline.devices.push_back(
         {concat("device ", replicas.first + static_cast<int>(i)), plain.runs()[i].spans});
   }
+  plain.merge_state(request);
   if (check_finite(result)) {
-    plain.reduce(request);
+    plain.reduce_gradients(request.workers);
     result.gradient_norm = norm_of_plain(plain, locally);
     Span span;
     span.kind = Span::Kind::kUpdate;

@@ -118,12 +118,19 @@ bool WrittenOutside::is_same(const WrittenOutside& other) const {
          type.same_place(other.type);
 }
 
-std::vector<WrittenOutside> find_written_outside(const Graph& graph) {
+std::vector<WrittenOutside> find_written_outside(const Capture& captured) {
+  const Graph& graph = captured.graph;
   const auto written = writers_of_memory(graph);
+  std::set<const c10::StorageImpl*> users;
+  for (const ClosedOver& tensor : captured.closed_over) users.insert(tensor.storage);
+  for (const HeldUnseen& memory : captured.held_unseen) {
+    users.insert(memory.storage._unsafe_get_target());
+  }
   std::vector<WrittenOutside> result;
   for (const Leaf& leaf : graph.leaves) {
     if (leaf.kind != Leaf::Kind::kConstant || !has_memory(leaf.tensor)) continue;
-    if (written.count(graph.value(leaf.value).storage) == 0) continue;
+    const bool is_users = users.count(leaf.tensor.storage().unsafeGetStorageImpl()) != 0;
+    if (!is_users || written.count(graph.value(leaf.value).storage) == 0) continue;
     if (!leaf.tensor.device().is_cpu()) continue;
     result.push_back({leaf.name.empty() ? "a tensor that the step closes over" : leaf.name,
                       leaf.tensor.storage().getWeakStorageImpl(), type_of(leaf.tensor)});

@@ -34,7 +34,8 @@ struct WrittenOutside {
   at::Tensor lock() const;  // undefined where the memory is gone
   bool is_same(const WrittenOutside& other) const;
 };
-std::vector<WrittenOutside> find_written_outside(const Graph& recorded);
+// Only what was there before the step: not what it makes itself.
+std::vector<WrittenOutside> find_written_outside(const Capture& captured);
 
 // Why devices cannot have copies of their own of what the step writes: two tensors of the user's
 // lie in one piece of memory. Empty where none do.
