@@ -1,6 +1,10 @@
 #include "driver/given_batch.h"
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/check.h"
 
@@ -29,6 +33,31 @@ int64_t parts_of(const GivenBatch& given) {
   return 1;
 }
 
+// The name of a parameter of the model that autograd comes to from a tensor; empty: it comes to
+// none.
+std::string parameter_behind(const at::Tensor& tensor, const Model& model) {
+  const auto name_of = [&](const at::Tensor& leaf) {
+    for (const auto& [name, parameter] : model.parameters()) {
+      if (parameter.is_same(leaf) && parameter.requires_grad()) return name;
+    }
+    return std::string();
+  };
+  if (tensor.grad_fn() == nullptr) return name_of(tensor);
+  std::unordered_set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> open{tensor.grad_fn().get()};
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (node == nullptr || !seen.insert(node).second) continue;
+    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
+      const std::string name = name_of(leaf->variable);
+      if (!name.empty()) return name;
+    }
+    for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
+  }
+  return "";
+}
+
 }  // namespace
 
 void Batch::throw_missing(size_t index) const {
@@ -48,6 +77,25 @@ std::string describe(const GivenBatch& given, const Config& config, int devices)
   return concat(whole, ", cut into ", parts, " parts (pipeline.num_micro_batch = ", micro_batches,
                 ", ", devices, devices == 1 ? " device" : " devices", "): the step function reads ",
                 describe(given.seen));
+}
+
+void check_not_trained(const Batch& batch, const Model& model) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const at::Tensor& tensor = batch[i];
+    if (!tensor.defined() || !tensor.requires_grad()) continue;
+    const bool computed = tensor.grad_fn() != nullptr;
+    const std::string name = parameter_behind(tensor, model);
+    EPL_CHECK(name.empty(),
+              concat("tensor ", i, " of the batch ", computed ? "was computed from" : "is",
+                     " the parameter `", name,
+                     "`, which the trainer trains: steps read copies of the batch, so no gradient "
+                     "would come to it"),
+              "epl::Trainer::step",
+              computed ? "computing it inside of the step function, or tensor.detach() where it is "
+                         "not to be trained this way"
+                       : "a step function that closes over the parameter, or its detach() where it "
+                         "is not to be trained this way");
+  }
 }
 
 void check_has_rows(const Batch& batch) {

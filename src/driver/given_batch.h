@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "driver/model.h"
+
 namespace epl {
 
 struct GivenBatch {
@@ -19,5 +21,9 @@ std::string describe(const GivenBatch& given, const Config& config, int devices)
 
 // A batch in which no tensor has a row is an Error: a mean over nothing is no number.
 void check_has_rows(const Batch& batch);
+
+// A step reads copies of its batch, which no gradient leaves. Throws epl::Error where in the plain
+// loop one would come to a parameter of the model: the batch holds it, or was computed from it.
+void check_not_trained(const Batch& batch, const Model& model);
 
 }  // namespace epl

@@ -18,6 +18,7 @@
 #include "comm/membership.h"
 #include "config/environment.h"
 #include "driver/gradient_history.h"
+#include "driver/holders.h"
 #include "runtime/device_team.h"
 #include "runtime/gradient_exchange.h"
 
@@ -63,6 +64,11 @@ class Job {
     Job& job_;
   };
 
+  // Counts who holds the tensors of a trainer's model, between the steps of all trainers, until it
+  // is forgotten.
+  void count(Holders& holders);
+  void forget(const Holders& holders);
+
   // A key that was not used before, the same on all workers: they do the same things in the same
   // order.
   std::string next_key(const std::string& purpose);
@@ -80,6 +86,8 @@ class Job {
   std::shared_ptr<GradientHistory> gradient_history_;  // with the jobs of earlier init()s
   const int number_;                                   // of init()s before
   int keys_ = 0;
+  std::mutex counting_;
+  std::vector<Holders*> counted_;
   std::mutex stepping_;
   std::atomic<std::thread::id> stepping_thread_{};
 };

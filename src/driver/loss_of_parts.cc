@@ -1,12 +1,21 @@
 #include "driver/loss_of_parts.h"
 
 #include "base/text.h"
+#include "passes/purify.h"
 
 namespace epl {
 
 RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes) {
   if (sizes.loss == SliceMerge::kSum) return {OverRows::kSum, -1, ""};
   return loss_over_rows(step.graph);
+}
+
+bool is_sum_over_rows(const Graph& recorded) {
+  Graph pure = recorded;
+  PassList passes;
+  passes.push_back(std::make_unique<Purify>());
+  run_passes(pure, passes);
+  return loss_over_rows(pure).kind == OverRows::kSum;
 }
 
 std::string remark_on_loss(const RowResult& loss, int parts, bool averages) {

@@ -12,6 +12,9 @@ namespace epl {
 // Of one of the parts that a step averages. `sizes` as for ReadyStep.
 RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes);
 
+// The same of a step as it was recorded.
+bool is_sum_over_rows(const Graph& recorded);
+
 // What a user should hear of it; empty where there is nothing to say. `parts`: micro batches times
 // replicas; `averages`: gradients are reduced by their mean.
 std::string remark_on_loss(const RowResult& loss, int parts, bool averages);

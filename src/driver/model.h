@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "driver/holders.h"
 #include "driver/module_options.h"
 #include "runtime/update.h"
 
@@ -32,12 +33,15 @@ class Model {
   const std::vector<size_t>& optimizers_of(const at::Tensor& parameter) const;
   Update& update(size_t optimizer) { return *updates_[optimizer]; }
 
-  // Looks whether the optimizers' groups hold other parameters than they did: some were added or
-  // exchanged, or moved from one optimizer to another. If so everything is found anew.
+  // Looks whether the optimizers' groups hold other parameters than they did (some were added or
+  // exchanged, or moved from one optimizer to another), whether modules were added or exchanged,
+  // and whether the program let go of a tensor or module that it held. If so everything is found
+  // anew.
   bool refresh();
+  Holders& holders() { return holders_; }
 
   // Modes that a recording depends on: which modules train and with which options, which parameters
-  // need gradients.
+  // need gradients, and which hooks of theirs see them.
   void append_modes(std::vector<int64_t>& key) const;
 
   // Throws epl::Error where there is nothing to be trained: before a recording where the optimizers
@@ -63,11 +67,15 @@ class Model {
   void list_modules();
   void find_parameters();
   void find_state();
+  bool has_other_modules() const;
+  void watch_holders();
 
   std::vector<NamedModule> modules_;
   OptimizerList optimizers_;
   std::vector<std::unique_ptr<Update>> updates_;
   std::vector<std::shared_ptr<torch::nn::Module>> all_modules_;  // shared with their parents
+  std::vector<const torch::nn::Module*> children_;               // of all_modules_, in order
+  Holders holders_;
   ModuleOptions options_;
   // The parameters in the optimizers' groups when they were last looked through, and how many each
   // optimizer has. They live as long as parameters_ holds them.

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/loss.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
 
@@ -70,6 +71,42 @@ void ModuleOptions::add(const torch::nn::Module& module) {
       module, [&](const auto& unit) { note(unit.options.threshold(), unit.options.value()); });
   where_it_is<nn::SoftmaxImpl, nn::LogSoftmaxImpl, nn::SoftminImpl, nn::GLUImpl>(
       module, [&](const auto& unit) { note(unit.options.dim()); });
+  add_loss(module);
+}
+
+void ModuleOptions::add_loss(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  const auto note = [&](const auto&... numbers) { (numbers_.emplace_back(&numbers), ...); };
+  where_it_is<nn::L1LossImpl, nn::KLDivLossImpl, nn::MSELossImpl, nn::BCELossImpl,
+              nn::HingeEmbeddingLossImpl, nn::MultiMarginLossImpl, nn::CosineEmbeddingLossImpl,
+              nn::SmoothL1LossImpl, nn::HuberLossImpl, nn::MultiLabelMarginLossImpl,
+              nn::SoftMarginLossImpl, nn::MultiLabelSoftMarginLossImpl, nn::TripletMarginLossImpl,
+              nn::TripletMarginWithDistanceLossImpl, nn::CTCLossImpl, nn::PoissonNLLLossImpl,
+              nn::MarginRankingLossImpl, nn::NLLLossImpl, nn::CrossEntropyLossImpl,
+              nn::BCEWithLogitsLossImpl>(module,
+                                         [&](const auto& loss) { note(loss.options.reduction()); });
+  where_it_is<nn::HingeEmbeddingLossImpl, nn::CosineEmbeddingLossImpl, nn::MarginRankingLossImpl>(
+      module, [&](const auto& loss) { note(loss.options.margin()); });
+  where_it_is<nn::MultiMarginLossImpl>(
+      module, [&](const auto& loss) { note(loss.options.p(), loss.options.margin()); });
+  where_it_is<nn::TripletMarginLossImpl>(module, [&](const auto& loss) {
+    note(loss.options.margin(), loss.options.p(), loss.options.eps(), loss.options.swap());
+  });
+  where_it_is<nn::TripletMarginWithDistanceLossImpl>(
+      module, [&](const auto& loss) { note(loss.options.margin(), loss.options.swap()); });
+  where_it_is<nn::KLDivLossImpl>(module,
+                                 [&](const auto& loss) { note(loss.options.log_target()); });
+  where_it_is<nn::SmoothL1LossImpl>(module, [&](const auto& loss) { note(loss.options.beta()); });
+  where_it_is<nn::HuberLossImpl>(module, [&](const auto& loss) { note(loss.options.delta()); });
+  where_it_is<nn::CTCLossImpl>(
+      module, [&](const auto& loss) { note(loss.options.blank(), loss.options.zero_infinity()); });
+  where_it_is<nn::PoissonNLLLossImpl>(module, [&](const auto& loss) {
+    note(loss.options.log_input(), loss.options.full(), loss.options.eps());
+  });
+  where_it_is<nn::NLLLossImpl, nn::CrossEntropyLossImpl>(
+      module, [&](const auto& loss) { note(loss.options.ignore_index()); });
+  where_it_is<nn::CrossEntropyLossImpl>(
+      module, [&](const auto& loss) { note(loss.options.label_smoothing()); });
 }
 
 void ModuleOptions::append_to(std::vector<int64_t>& key) const {
@@ -79,6 +116,8 @@ void ModuleOptions::append_to(std::vector<int64_t>& key) const {
       key.push_back(bits_of(*number));
     } else if constexpr (std::is_same_v<Type, c10::optional<double>>) {
       key.push_back(number->has_value() ? bits_of(**number) : -1);  // -1 is no number's
+    } else if constexpr (std::is_same_v<Type, Reduction> || std::is_same_v<Type, OfKLDiv>) {
+      key.push_back(static_cast<int64_t>(number->index()));
     } else {
       key.push_back(static_cast<int64_t>(*number));
     }

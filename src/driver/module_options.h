@@ -1,9 +1,10 @@
 // Numbers among the options of LibTorch's own modules that a step function reads as C++ values: the
-// probability of a dropout, the momentum of a batch norm. A recording holds what they were, so a
-// changed one asks for another recording.
+// probability of a dropout, the momentum of a batch norm, the smoothing of a loss. A recording
+// holds what they were, so a changed one asks for another recording.
 #pragma once
 
 #include <torch/nn/module.h>
+#include <torch/nn/options/loss.h>
 
 #include <cstdint>
 #include <variant>
@@ -19,8 +20,12 @@ class ModuleOptions {
   void append_to(std::vector<int64_t>& key) const;
 
  private:
-  using Number =
-      std::variant<const double*, const int64_t*, const bool*, const c10::optional<double>*>;
+  void add_loss(const torch::nn::Module& module);
+
+  using Reduction = torch::nn::MSELossOptions::reduction_t;
+  using OfKLDiv = torch::nn::KLDivLossOptions::reduction_t;
+  using Number = std::variant<const double*, const int64_t*, const bool*,
+                              const c10::optional<double>*, const Reduction*, const OfKLDiv*>;
   std::vector<Number> numbers_;
 };
 

@@ -66,6 +66,16 @@ std::vector<bool> on_any_worker(const std::vector<bool>& here, Communicator& wor
   return any;
 }
 
+// What the step closes over and writes may depend on the rows that a worker has.
+void check_as_many(size_t tensors, Communicator& workers) {
+  const auto count = static_cast<double>(tensors);
+  const at::Tensor most = at::tensor({count, -count}, at::kDouble);
+  workers.all_reduce({most}, ReduceOp::kMax);
+  EPL_CHECK(most.sum().item<double>() == 0,
+            "workers write different tensors that the step function closes over",
+            "the step function", "buffers of the module (register_buffer), which all workers have");
+}
+
 // Tensors of one type travel together.
 void sum_over_workers(const std::vector<at::Tensor>& tensors, Communicator& workers) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
@@ -101,6 +111,22 @@ void PlainRun::remember_state(const PlainRunRequest& request) {
   };
   add(model_.state(), false);
   if (request.devices > 1) add(model_.parameters(), true);
+  remember_outside(request);
+}
+
+void PlainRun::remember_outside(const PlainRunRequest& request) {
+  if (!request.written_outside) return;
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& [name, tensor] : request.written_outside()) {
+    const bool known = std::any_of(state_.begin(), state_.end(), [&](const State& state) {
+      return state.users.is_alias_of(tensor) && state.users.data_ptr() == tensor.data_ptr() &&
+             state.users.sizes() == tensor.sizes();
+    });
+    if (known) continue;
+    State state{name, tensor, tensor.clone(), false, false, {}};
+    state.by_device.assign(devices_done_, state.before);
+    state_.push_back(std::move(state));
+  }
 }
 
 PlainRun::~PlainRun() {
@@ -136,6 +162,7 @@ void PlainRun::run_device(size_t device, const PlainRunRequest& request) {
     }
   }
   add_state();
+  ++devices_done_;
   take_gradients(request);
 }
 
@@ -144,6 +171,7 @@ void PlainRun::run_micro_batch(const Batch& batch, const PlainRunRequest& reques
   const double begin = seconds_since(run.begin);
   if (request.observe) observed = request.observe(batch, request.seed);
   if (!observed) return call(batch, request.seed, run);
+  remember_outside(request);
   take(*observed, run);
   add_span(run, Span::Kind::kForward, begin);
 }
@@ -211,14 +239,9 @@ void PlainRun::add_state() {
   }
 }
 
-void PlainRun::reduce(const PlainRunRequest& request) {
-  const c10::AutoGradMode no_grad(false);
-  reduce_gradients(request.workers);
-  if (request.devices > 1) merge_state(request);
-}
-
 void PlainRun::reduce_gradients(Communicator* workers) {
   if (workers == nullptr) return;
+  const c10::AutoGradMode no_grad(false);
   std::vector<bool> here;
   for (const auto& gradient : sums_) here.push_back(gradient.defined());
   const std::vector<bool> anywhere = on_any_worker(here, *workers);
@@ -234,6 +257,9 @@ void PlainRun::reduce_gradients(Communicator* workers) {
 
 // What no device has changed stays to the bit.
 void PlainRun::merge_state(const PlainRunRequest& request) {
+  if (request.devices == 1) return;
+  const c10::AutoGradMode no_grad(false);
+  if (request.workers != nullptr) check_as_many(state_.size(), *request.workers);
   std::vector<bool> changed;
   for (const State& state : state_) changed.push_back(state.changed);
   if (request.workers != nullptr) changed = on_any_worker(changed, *request.workers);

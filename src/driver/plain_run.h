@@ -31,6 +31,9 @@ struct PlainRunRequest {
   // Runs the function under the recorder, where somebody wants to know what it does; null: nobody.
   // None where this micro batch is not of interest.
   std::function<std::optional<Capture>(const Batch& batch, double seed)> observe = {};
+  // The tensors besides the model's state that the function is known to write, more of them once it
+  // was observed; null: none.
+  std::function<NamedTensors()> written_outside = {};
 };
 
 class PlainRun {
@@ -50,9 +53,10 @@ class PlainRun {
   // What a parameter had in .grad() when the step began.
   const at::Tensor& users_gradient(size_t parameter) const { return users_gradients_[parameter]; }
 
-  // Sums the gradients over the workers, and leaves the mean of the state of all devices. All
-  // workers call it.
-  void reduce(const PlainRunRequest& request);
+  // Leaves the state of all devices brought together (written_state.h), and sums the gradients over
+  // the workers. All workers call them.
+  void merge_state(const PlainRunRequest& request);
+  void reduce_gradients(Communicator* workers);
 
  private:
   void run_device(size_t device, const PlainRunRequest& request);
@@ -61,10 +65,9 @@ class PlainRun {
   void take(const Capture& capture, DeviceRun& run);
   void take_gradients(const PlainRunRequest& request);
   void remember_state(const PlainRunRequest& request);
+  void remember_outside(const PlainRunRequest& request);
   void add_state();
   void restore_state();
-  void reduce_gradients(Communicator* workers);
-  void merge_state(const PlainRunRequest& request);
 
   const Model& model_;
   const StepFunction& function_;
@@ -80,6 +83,7 @@ class PlainRun {
     std::vector<at::Tensor> by_device;  // what each left
   };
   std::vector<State> state_;
+  size_t devices_done_ = 0;
   std::vector<at::Tensor> sums_;
   std::vector<DeviceRun> runs_;
 };

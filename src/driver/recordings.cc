@@ -96,13 +96,52 @@ std::vector<at::Generator> Recordings::generators_seen_before() const {
   return seen;
 }
 
+void Recordings::begin_step() {
+  ++step_;
+  if (subject_.model.refresh()) {
+    forget_all();
+    probe_.reset();
+    pending_.reset();
+  }
+  if (!probe_) return;
+  probe_->capture.effects = RunEffects();
+  probe_->of_this_step = false;
+}
+
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
-  return capture_step({subject_.function, inputs.batch(), subject_.model.parameters(),
-                       subject_.model.state(),
-                       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts,
-                       subject_.plain_seed, generators_seen_before(), &inputs});
+  Capture captured = capture_step(
+      {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
+       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts, subject_.plain_seed,
+       generators_seen_before(), &inputs});
+  note_written(batch, captured);
+  return captured;
+}
+
+void Recordings::note_written(const Batch& batch, const Capture& captured) {
+  for (const auto& [index, writer] : writers_of_inputs(captured.graph)) {
+    input_writers_.emplace(index, writer);
+  }
+  check_apart(input_writers_, batch);
+  check_apart(captured.graph, input_writers_, batch);
+  for (auto&& tensor : find_written_outside(captured)) {
+    const bool known = std::any_of(written_outside_.begin(), written_outside_.end(),
+                                   [&](const auto& other) { return other.is_same(tensor); });
+    if (!known) written_outside_.push_back(std::move(tensor));
+  }
+  const auto is_gone = [](const WrittenOutside& tensor) { return !tensor.lock().defined(); };
+  written_outside_.erase(std::remove_if(written_outside_.begin(), written_outside_.end(), is_gone),
+                         written_outside_.end());
+}
+
+NamedTensors Recordings::written_outside() const {
+  NamedTensors tensors;
+  for (const WrittenOutside& each : written_outside_) {
+    const at::Tensor tensor = each.lock();
+    if (tensor.defined()) tensors.emplace_back(each.name, tensor);
+  }
+  return tensors;
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.
@@ -158,6 +197,15 @@ Capture Recordings::record(const Batch& batch) {
                    placement_ ? join(placement_->stage_devices, " + ") : ""),
             found.asked_by, "the same strategies in every step");
   placement_ = std::move(found);
+  const auto& devices = placement_->stage_devices;
+  const bool copies = placement_->replicas > 1 || placement_->splits() ||
+                      *std::max_element(devices.begin(), devices.end()) > 1;
+  if (copies && captured.unreplayable.empty()) {
+    captured.unreplayable = writes_in_shared_memory(captured.graph);
+  }
+  const bool sums =
+      subject_.config.get<std::string>("communication.gradients_reduce_method") == "sum";
+  loss_is_sum_ = loss_is_sum_ || (sums && is_sum_over_rows(captured.graph));
   return captured;
 }
 
@@ -188,6 +236,8 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
     try {
       probe(candidates[i]);
       return *placement_;
+    } catch (const Error&) {
+      throw;  // what EPL refuses does not depend on the number of rows
     } catch (const std::exception&) {
     }
   }
@@ -200,6 +250,7 @@ struct Recordings::AllSizes {
   Capture own;                    // with the rows of a device of the first stage
   std::map<int, Capture> others;  // with those of stages with so many devices
   TwoSizes sizes;
+  bool comparable = true;  // the recorded loss is that of this step's batch
 };
 
 // Each stage sees the rows of a micro batch over its number of devices. Recordings repeat the same
@@ -207,6 +258,7 @@ struct Recordings::AllSizes {
 Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   AllSizes result;
   const bool probed = probe_ && probe_->key == key_of(batch);
+  result.comparable = !probed || probe_->of_this_step;
   result.own = probed ? std::move(probe_->capture) : record(batch);
   probe_.reset();
   check_replayable(batch, result.own);
@@ -242,6 +294,7 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   Parts result;
   result.recording.inputs_are_cut = here < parts;
   const bool probed = probe_ && probe_->key == key_of(batch) && here == parts;
+  const bool of_this_step = !probed || probe_->of_this_step;
   Capture whole = probed ? std::move(probe_->capture) : record(repeat_rows(batch, parts / here));
   probe_.reset();
   check_replayable(batch, whole);
@@ -252,7 +305,7 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
     result.recording.slice = std::move(slice.graph);
   }
   result.recording.users_backward = whole.users_backward;
-  result.comparable = here == parts && !result.recording.slice;
+  result.comparable = here == parts && !result.recording.slice && of_this_step;
   result.recording.whole = std::move(whole.graph);
   result.capture = std::move(whole);
   return result;
@@ -330,11 +383,12 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   for (auto& [devices, each] : recorded.others) others.emplace(devices, std::move(each.graph));
   CompiledStep compiled =
       compile(std::move(recorded.own.graph), subject_.config, compile_options(), std::move(others));
-  return ready_step(std::move(compiled), recorded.own, std::move(recorded.sizes));
+  auto ready = ready_step(std::move(compiled), recorded.own, std::move(recorded.sizes));
+  ready->replayed = !recorded.comparable;
+  return ready;
 }
 
 ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
-  if (subject_.model.refresh()) forget_all();
   forget_out_of_date();
   Key key = key_of(batch);
   const bool changed = last_ == nullptr || key != last_key_;

@@ -64,11 +64,9 @@ class Recordings {
   // Whether this batch is the one to take it by: a recording that was made later, after a guard
   // failed or for another shape, and does other operators than those that were seen twice.
   bool wants_look_at(const Batch& batch) const;
-  // What was recorded before this step was of another batch, of which nothing is applied.
-  void begin_step() {
-    ++step_;
-    if (probe_) probe_->capture.effects = RunEffects();
-  }
+  // Looks whether the program has changed its modules or optimizers. What was recorded before this
+  // step was of another batch, of which nothing is applied or compared.
+  void begin_step();
   // Takes it by a micro batch of a step that runs plainly: the function runs once, under the
   // recorder. None where there is nothing left to be learnt.
   std::optional<Capture> observe(const Batch& batch, double seed);
@@ -82,6 +80,11 @@ class Recordings {
   void guard_failed(const std::string& why, int64_t step);
   // The tensors of the batch that recorded steps write in place.
   const InputWriters& input_writers() const { return input_writers_; }
+  // The tensors that recorded steps close over and write, and that are no state of the model.
+  NamedTensors written_outside() const;
+  // Whether gradients are summed and so is the loss over the rows of its batch, as far as
+  // recordings tell.
+  bool loss_is_sum() const { return loss_is_sum_; }
   // Whether this parameter had a gradient in an earlier step; notes whether it has one now.
   bool had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one);
   // Whether the devices could also run the function itself: each one has whole micro batches.
@@ -97,6 +100,7 @@ class Recordings {
   Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
   std::vector<at::Generator> generators_seen_before() const;
   void check_replayable(const Batch& batch, Capture& captured);
+  void note_written(const Batch& batch, const Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
   Capture record_with_chosen_stages(const Batch& batch);
@@ -134,6 +138,7 @@ class Recordings {
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape
     Key key;
     Capture capture;
+    bool of_this_step = true;  // recorded with its batch
   };
   std::optional<Probe> probe_;
   struct FirstLook {
@@ -160,6 +165,8 @@ class Recordings {
   int64_t compared_in_ = 0;        // the step whose micro batches were compared last
   std::string unreplayable_;
   InputWriters input_writers_;
+  std::vector<WrittenOutside> written_outside_;
+  bool loss_is_sum_ = false;
   int guard_failures_ = 0;
   int started_again_ = 0;  // second looks that found other variables
   std::map<Key, std::unique_ptr<ReadyStep>> ready_;

@@ -35,6 +35,7 @@ std::shared_ptr<Job> Trainer::Impl::current_job() {
 }
 
 Trainer::Impl::~Impl() {
+  job->forget(model.holders());
   if (std::uncaught_exceptions() <= exceptions_at_start || job->membership() == nullptr) return;
   job->membership()->report_failure("it stopped with an exception that its own log shows");
 }
@@ -156,12 +157,23 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   return sum;
 }
 
+namespace {
+
+void for_each(const DeviceBatches& batches, const std::function<void(const Batch& batch)>& look) {
+  for (const auto& of_device : batches) {
+    for (const Batch& batch : of_device) look(batch);
+  }
+}
+
+}  // namespace
+
 StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   recordings.begin_step();
   given.seen = rows.sample();
   given.whole = rows.whole();
   step_batch = &given.whole;
   written_batch.check(given.whole);
+  check_not_trained(given.whole, model);
   const Shares all = shares(given.seen, given.whole);
   // One device of one worker can take a batch that cannot be cut evenly over all.
   if (!rows.even(all) && recordings.can_run_plainly() && all.micro_batches == 1 &&
@@ -169,6 +181,10 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
     return step_plainly({{given.whole}}, 1);
   }
   const DeviceBatches batches = rows.cut(all);
+  for_each(batches, [&](const Batch& batch) {
+    written_batch.check(batch);
+    check_not_trained(batch, model);
+  });
   if (steps == 0) {
     check_same_on_all_workers(*job, "the rows of a micro batch", describe_batch(batches[0][0]));
   }
@@ -176,8 +192,10 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   look_at_parameters();
   if (runs_plainly(batches)) return step_plainly(batches, plain_seed());
   try {
+    for_each(batches, [&](const Batch& batch) { check_apart(recordings.input_writers(), batch); });
     StepResult result = step_by_recording(batches);
-    written_batch.note(recordings.input_writers(), given.whole);
+    for_each(batches,
+             [&](const Batch& batch) { written_batch.note(recordings.input_writers(), batch); });
     return result;
   } catch (const CannotReplay&) {
     return step_plainly(batches, plain_seed());

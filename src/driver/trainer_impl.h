@@ -40,6 +40,7 @@ struct Trainer::Impl {
         recordings({model, function, config, *job, replicas, clips(trainer_options), plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     check_clipping(options);
+    job->count(model.holders());
   }
 
   // Where an exception destroys the trainer, this worker has failed, and the others hear of it.

@@ -26,12 +26,16 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   begun = std::chrono::steady_clock::now();
   PlainRun plain(model, function, replicas);
   PlainRunRequest request{batches, seed};
+  std::vector<Batch> observed;  // of which copies are written; of the others the user's own tensors
   request.devices = batches.size() == 1 ? 1 : devices();
   request.workers = job->workers();
   if (job->workers() != nullptr) request.devices = devices();
   request.observe = [&](const Batch& batch, double of_seed) {
-    return recordings.observe(batch, of_seed);
+    std::optional<Capture> captured = recordings.observe(batch, of_seed);
+    if (captured) observed.push_back(batch);
+    return captured;
   };
+  request.written_outside = [&] { return recordings.written_outside(); };
   const bool locally = clips(options) && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
   if (locally) {
@@ -41,6 +45,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     };
   }
   plain.run(request);
+  for (const Batch& batch : observed) written_batch.note(recordings.input_writers(), batch);
   if (recordings.unreplayable().empty()) make_plan(batches);
   tell_of_plain_steps();
 
@@ -51,7 +56,8 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   for (const auto& run : plain.runs()) {
     for (double each : run.losses) loss += each / (request.devices > 1 ? parts * devices() : parts);
   }
-  if (recordings.last() != nullptr) loss *= parts_in_loss(*recordings.last(), !takes_mean());
+  const bool divided = request.devices > 1 || devices() == 1;
+  if (divided && !takes_mean() && recordings.loss_is_sum()) loss *= parts * devices();
   result.loss = meet_after_run(loss, batches);
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();
@@ -60,8 +66,9 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     timeline.devices.push_back(
         {concat("device ", replicas.first + static_cast<int>(i)), plain.runs()[i].spans});
   }
+  plain.merge_state(request);
   if (check_finite(result)) {
-    plain.reduce(request);
+    plain.reduce_gradients(request.workers);
     result.gradient_norm = norm_of_plain(plain, locally);
     Span span;
     span.kind = Span::Kind::kUpdate;

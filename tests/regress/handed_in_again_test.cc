@@ -1,10 +1,14 @@
 // A step that writes a tensor of its batch in place works on a copy of it. A loop that handed the
 // same tensor in again trained on the first contents for ever, where the plain program goes on with
-// what the last step has left: now it is an error. And two parameters that set_data() put on one
-// memory ended in "map::at": such a step runs as the plain program would.
+// what the last step has left: now it is an error, and so is a batch whose tensors share memory
+// that the step writes. A batch that is computed from a trained parameter lost its gradient. And
+// two parameters that set_data() put on one memory ended in "map::at": such a step runs as the
+// plain program would.
 #include <epl/epl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/parity/on_devices.h"
 
 namespace epl {
 namespace {
@@ -53,6 +57,131 @@ TEST(BatchWrittenInPlace, IsFineWhenItIsFilledAnew) {
     EXPECT_EQ(error_of([&] { scaled.trainer->step({torch::full({3}, 2.0f)}); }), "no error");
   }
   EXPECT_TRUE(scaled.weight.equal(torch::full({3}, 1 - 8 * 0.5f)));
+}
+
+const char* const kAgain = "tensor 0 of the batch is handed in again";
+
+std::string error_of_steps(const std::vector<Tensor>& batches, int steps, int devices = 1,
+                           const Config& config = {}, bool counts = false) {
+  const parity::OnDevices on(devices);
+  init(config);
+  Tensor weight = torch::ones({3}).requires_grad_();
+  torch::optim::SGD optimizer({weight}, 0.5);
+  int calls = 0;
+  Trainer trainer({}, {optimizer}, [&](const Batch& batch) {
+    return (weight * batch[0].mul_(0.5)).sum() * (counts ? 1.0 + ++calls : 1.0);
+  });
+  const std::string said = error_of([&] {
+    for (int i = 0; i < steps; ++i) {
+      trainer.step({batches[std::min<size_t>(static_cast<size_t>(i), batches.size() - 1)]});
+    }
+  });
+  init();
+  return said;
+}
+
+std::vector<Tensor> some_batches() {
+  return {torch::ones({4, 3}), torch::ones({4, 3}), torch::ones({4, 3})};
+}
+
+TEST(BatchWrittenInPlace, IsRefusedWhenOthersCameBetween) {
+  const auto three = some_batches();
+  EXPECT_THAT(error_of_steps({three[0], three[1], three[2], three[0]}, 4),
+              testing::HasSubstr(kAgain));
+}
+
+TEST(BatchWrittenInPlace, IsRefusedOnDevicesAndInMicroBatches) {
+  const Tensor one = torch::ones({4, 3});
+  for (int parts : {2, 4}) {  // with four of them two are run without being looked at
+    EXPECT_THAT(error_of_steps({one}, 2, parts), testing::HasSubstr(kAgain));
+    EXPECT_THAT(error_of_steps({one}, 2, 1, Config{{"pipeline.num_micro_batch", parts}}),
+                testing::HasSubstr(kAgain));
+  }
+}
+
+// The second step finds the counter, and has written a copy: the third would read what it read.
+TEST(BatchWrittenInPlace, IsRefusedAfterAStepThatWasLookedAt) {
+  const auto three = some_batches();
+  EXPECT_THAT(error_of_steps({three[0], three[1], three[1]}, 3, 1, {}, true),
+              testing::HasSubstr(kAgain));
+}
+
+TEST(BatchWrittenInPlace, MayBeASliceOfALargerTensor) {
+  const Tensor store = torch::ones({16, 3});
+  std::vector<Tensor> slices;
+  for (int i = 0; i < 4; ++i) slices.push_back(store.narrow(0, 4 * i, 4));
+  EXPECT_EQ(error_of_steps(slices, 4), "no error");
+  slices.push_back(store.narrow(0, 3, 4));
+  EXPECT_THAT(error_of_steps(slices, 5), testing::HasSubstr(kAgain));
+}
+
+TEST(BatchWrittenInPlace, IsRefusedWhereAnotherTensorSharesItsMemory) {
+  init();
+  Tensor weight = torch::ones({3}).requires_grad_();
+  torch::optim::SGD optimizer({weight}, 0.5);
+  Trainer trainer({}, {optimizer}, [&](const Batch& batch) {
+    return (weight * batch[0].mul_(2) - batch[1]).square().sum();
+  });
+  for (int i = 0; i < 3; ++i) {
+    const Tensor store = torch::ones({8, 3});
+    EXPECT_EQ(error_of([&] {
+                trainer.step({store.narrow(0, 0, 4), store.narrow(0, 4, 4)});
+              }),
+              "no error");
+  }
+  const Tensor rows = torch::ones({4, 3});
+  EXPECT_THAT(error_of([&] {
+                trainer.step({rows, rows});
+              }),
+              testing::HasSubstr("tensors 0 and 1 of the batch share memory, and the step writes "
+                                 "tensor 0 in place (aten::mul_.Scalar)"));
+}
+
+TEST(BatchWrittenInPlace, IsRefusedWhereTheStepClosesOverItsMemory) {
+  init();
+  Tensor weight = torch::ones({3}).requires_grad_(), rows = torch::ones({4, 3});
+  torch::optim::SGD optimizer({weight}, 0.5);
+  Trainer trainer({}, {optimizer}, [&](const Batch& batch) {
+    rows.mul_(2);
+    return (weight * batch[0]).square().sum();
+  });
+  EXPECT_THAT(error_of([&] { trainer.step({rows}); }),
+              testing::HasSubstr("tensor 0 of the batch shares memory with"));
+}
+
+// --- batches that autograd knows
+// ------------------------------------------------------------------
+
+struct Encoded {
+  Encoded() {
+    init();
+    optimizer = std::make_unique<torch::optim::SGD>(std::vector<Tensor>{weight, code}, 0.5);
+    trainer = std::make_unique<Trainer>(
+        std::vector<NamedModule>{}, OptimizerList{*optimizer},
+        [this](const Batch& batch) { return (weight * batch[0]).square().sum(); });
+  }
+  Tensor weight = torch::ones({3}).requires_grad_(), code = torch::ones({4, 3}).requires_grad_();
+  std::unique_ptr<torch::optim::SGD> optimizer;
+  std::unique_ptr<Trainer> trainer;
+};
+
+TEST(BatchWithAutograd, OfATrainedParameterIsRefused) {
+  Encoded encoded;
+  EXPECT_THAT(error_of([&] { encoded.trainer->step({encoded.code.tanh() * 2}); }),
+              testing::HasSubstr("tensor 0 of the batch was computed from the parameter "
+                                 "`optimizer0.parameter1`, which the trainer trains"));
+  EXPECT_THAT(error_of([&] { encoded.trainer->step({encoded.code}); }),
+              testing::HasSubstr("tensor 0 of the batch is the parameter `optimizer0.parameter1`"));
+}
+
+TEST(BatchWithAutograd, OfOthersIsFine) {
+  Encoded encoded;
+  const Tensor other = torch::ones({4, 3}).requires_grad_();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(error_of([&] { encoded.trainer->step({other.tanh() * 2}); }), "no error");
+    EXPECT_EQ(error_of([&] { encoded.trainer->step({encoded.code.detach()}); }), "no error");
+    EXPECT_EQ(error_of([&] { encoded.trainer->step({other}); }), "no error");
+  }
 }
 
 // Both parameters have a gradient, and both updates reach the one memory.
