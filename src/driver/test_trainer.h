@@ -28,8 +28,8 @@ struct SmallNet : torch::nn::Module {
 };
 
 // A net, its optimizer and its step; two made with the same seed are alike.
-struct Task {
-  explicit Task(uint64_t seed = 1) {
+struct SmallTask {
+  explicit SmallTask(uint64_t seed = 1) {
     torch::manual_seed(seed);
     net = std::make_shared<SmallNet>();
     optimizer = std::make_shared<torch::optim::Adam>(net->parameters(), 0.1);
