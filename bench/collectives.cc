@@ -200,7 +200,7 @@ class SpinBarrier {
     }
     for (int i = 0; round_.load(std::memory_order_acquire) == round; ++i) {
       if (i < spins_) {
-        pause_core();
+        comm::pause_core();
       } else {
         std::this_thread::yield();
       }

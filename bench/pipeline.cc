@@ -73,7 +73,7 @@ struct Arguments {
 
   std::vector<Case> cases() const {
     std::vector<Case> result;
-    for (Workload workload : workloads()) {
+    for (PipelineWorkload workload : workloads()) {
       if (std::find(models.begin(), models.end(), workload.name) == models.end()) continue;
       if (cut > 0) workload.cut = cut;
       for (int count : micro_batches) result.push_back({workload, count});

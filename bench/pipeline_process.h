@@ -21,7 +21,7 @@ constexpr int kStages = 2;
 constexpr double kTolerance = 1e-3;  // of the largest change of a parameter by two steps
 constexpr int64_t kRows = 8;         // of a step
 
-struct Workload {
+struct PipelineWorkload {
   std::string name;
   int64_t cut;  // the block with which stage 1 begins
   int chunk;    // steps in a turn
@@ -31,15 +31,15 @@ struct Workload {
 // The cuts are those with the stages closest to each other in the processor time of a step. gpt in
 // front of block 4: 1.13 times as much on stage 0 as on stage 1; in front of block 3 it would be
 // 0.65 times. bert_base in front of block 6: 1.03 times. tiny_gpt is for trying the benchmark out.
-inline const std::vector<Workload>& workloads() {
-  static const std::vector<Workload> all = {
+inline const std::vector<PipelineWorkload>& workloads() {
+  static const std::vector<PipelineWorkload> all = {
       {"gpt", 4, 2, gpt}, {"bert_base", 6, 1, bert_base}, {"tiny_gpt", 2, 20, tiny_gpt}};
   return all;
 }
 
 // A comparison: a network, cut into micro batches.
 struct Case {
-  Workload workload;
+  PipelineWorkload workload;
   int micro_batches;
 
   std::string title() const {

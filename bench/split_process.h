@@ -14,6 +14,7 @@
 #include "bench/split_plan.h"
 #include "bench/split_programs.h"
 #include "bench/turns.h"
+#include "config/libtorch.h"
 
 namespace epl::bench {
 
@@ -132,7 +133,7 @@ struct SideFacts {
 
 inline double momentum_bytes(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
   const auto& states = optimizer.state();
-  const auto found = states.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+  const auto found = states.find(epl::state_key(parameter));
   if (found == states.end()) throw std::runtime_error("a parameter has no momentum after a step");
   const auto& state = static_cast<const torch::optim::SGDParamState&>(*found->second);
   return static_cast<double>(state.momentum_buffer().nbytes());

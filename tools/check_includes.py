@@ -4,7 +4,9 @@
     tools/check_includes.py [root]
 
 The folders of src/ share one include root, so a compiler lets any header through; this check does
-not. It prints one line for each fault, as file:line: text, and fails if there is one.
+not. Nor does a compiler see that two files give one name to two types: the linker then keeps one of
+each inline function, and whoever uses the other type runs into it. It prints one line for each fault,
+as file:line: text, and fails if there is one.
 """
 import pathlib
 import re
@@ -48,6 +50,9 @@ MAX_LINES = 600
 LONG_FILES = {}  # path -> why it is longer
 
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
+NAMESPACE = re.compile(r'namespace\s*([\w:]*)\s*{')
+END_OF_NAMESPACE = re.compile(r'}\s*//\s*namespace')
+TYPE = re.compile(r'(?:struct|class|enum|enum class)\s+(\w+)(?:\s+final)?\s*(?::[^:;][^;]*)?{')
 
 
 def fault_of_include(path, quote, header):
@@ -80,6 +85,28 @@ def fault_of_include(path, quote, header):
     return None
 
 
+def types(root, path):
+    """Yields (full name, line) of the types that other files see: of those in named namespaces."""
+    outer = []
+    for number, line in enumerate((root / path).read_text(encoding='utf-8').splitlines(), start=1):
+        if namespace := NAMESPACE.match(line):
+            outer.append(namespace[1])
+        elif END_OF_NAMESPACE.match(line) and outer:
+            outer.pop()
+        elif (found := TYPE.match(line)) and outer and all(outer):
+            yield '::'.join([*outer, found[1]]), number
+
+
+def faults_of_names(root, files):
+    """Yields (path, line, text)."""
+    places = {}
+    for path in files:
+        for name, line in types(root, path):
+            if name in places:
+                yield path, line, f'{name} is another type in {places[name]}: rename one of them'
+            places.setdefault(name, f'{path}:{line}')
+
+
 def faults(root, path):
     """Yields (line, text)."""
     lines = (root / path).read_text(encoding='utf-8').splitlines()
@@ -100,6 +127,7 @@ def main():
     files = sorted(path.relative_to(root) for place in places
                    for path in (root / place).rglob('*') if path.suffix in ('.h', '.cc'))
     found = [f'{path}:{line}: {text}' for path in files for line, text in faults(root, path)]
+    found += [f'{path}:{line}: {text}' for path, line, text in faults_of_names(root, files)]
     print('\n'.join(found + [f'check_includes: {len(files)} files, {len(found)} faults']))
     return 1 if found or not files else 0
 

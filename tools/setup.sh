@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that the build uses: those that are missing, as root or by sudo.
+# Installs the Debian packages that the build uses: those that are missing, as root or by sudo.
 # With nothing missing it returns at once.
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache          # the build
-  libtorch-dev libgloo-dev              # LibTorch 1.13, and the headers that its c10d includes
+  libtorch-dev libgloo-dev              # LibTorch, and the headers that its c10d includes
   libopenblas0-openmp                   # a BLAS that shares OpenMP's threads with LibTorch
   libhwloc-dev                          # which cores there are
   nlohmann-json3-dev libcli11-dev       # JSON and command lines

@@ -249,8 +249,8 @@ TEST(Origin, OfASumOfGradientsIsTheCallOfTheFirstUserOfTheValue) {
   const Graph graph = parts.capture(/*scoped=*/false);
   EXPECT_EQ(calls_of(graph, Phase::kForward), "t:0 mm:1 sin:2 t:3 mm:4 mul.Tensor:5 sum:6");
   EXPECT_EQ(calls_of(graph, Phase::kBackward),
-            "expand:6 mul.Tensor:5 mul.Tensor:5 t:4 mm:4 t:4 t:4 mm:4 add.Tensor:4 t:3 cos:2 "
-            "mul.Tensor:2 t:1 mm:1 t:1 t:0 add.Tensor:0");
+            "expand:6 mul.Tensor:5 mul.Tensor:5 t:4 mm:4 t:4 t:4 mm:4 " + kAddGradient +
+                ":4 t:3 cos:2 mul.Tensor:2 t:1 mm:1 t:1 t:0 add.Tensor:0");
 }
 
 TEST(Origin, NumbersOperatorsAlikeInEveryRecording) {

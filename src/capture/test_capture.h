@@ -9,10 +9,14 @@
 
 #include "base/text.h"
 #include "capture/capture.h"
+#include "config/libtorch.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
 namespace epl {
+
+// How autograd adds a gradient to one that nobody else holds: LibTorch 2 does it in place.
+inline const std::string kAddGradient = EPL_TORCH_AT_LEAST(2, 0) ? "add_.Tensor" : "add.Tensor";
 
 // All parameters are trained, as by one optimizer over net.parameters().
 inline Capture capture_with(const torch::nn::Module& net, const StepFunction& step,

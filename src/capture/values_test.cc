@@ -40,7 +40,8 @@ struct Scaled : torch::nn::Module {
 struct Case {
   std::string name;
   std::function<Graph()> graph;
-  std::string constants;  // of attention: the number that scales the queries of each layer
+  // Of attention: the number that scales the queries of each layer, in LibTorch 1 a tensor.
+  std::string constants;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& item) { return out << item.name; }
@@ -77,7 +78,7 @@ class Identity : public testing::TestWithParam<Case> {};
 
 TEST_P(Identity, OfSavedTensorsIsThatOfTheForwardPass) {
   torch::manual_seed(1);
-  EXPECT_EQ(constants_of(GetParam().graph()), GetParam().constants);
+  EXPECT_EQ(constants_of(GetParam().graph()), EPL_TORCH_AT_LEAST(2, 0) ? "" : GetParam().constants);
 }
 
 using namespace models;  // NOLINT: the nets of the table

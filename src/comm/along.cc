@@ -14,7 +14,7 @@
 #include "comm/reduce_kernels.h"
 #include "comm/strip.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using Shown = Communicator::ShownTensors;
@@ -256,4 +256,4 @@ void all_to_all_along(Communicator& group, const at::Tensor& value, const at::Te
   if (!comes_packed) unpack_pieces(received, result, in);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

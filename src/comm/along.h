@@ -17,7 +17,7 @@
 
 #include "comm/communicator.h"
 
-namespace epl {
+namespace epl::comm {
 
 // `result` may also lie where `value` lies, on any of the members.
 void all_reduce_into(Communicator& group, const at::Tensor& value, const at::Tensor& result,
@@ -36,4 +36,12 @@ void all_to_all_along(Communicator& group, const at::Tensor& value, const at::Te
                       int64_t from, int64_t to, at::IntArrayRef from_pieces,
                       at::IntArrayRef to_pieces);
 
+}  // namespace epl::comm
+
+namespace epl {
+using comm::all_gather_along;
+using comm::all_reduce_into;
+using comm::all_to_all_along;
+using comm::broadcast_into;
+using comm::reduce_scatter_along;
 }  // namespace epl

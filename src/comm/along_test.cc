@@ -10,7 +10,7 @@
 #include "comm/test_tcp.h"
 #include "comm/test_threads.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using namespace testing;  // NOLINT: the helpers of this folder
@@ -218,4 +218,4 @@ TEST(Along, RefusesASumOfElementsThatHaveNone) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

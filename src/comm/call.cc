@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "comm/reduce_kernels.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 const char* name_of(CallKind kind) {
@@ -307,4 +307,4 @@ std::string describe_mismatch(const std::string& communicator, int from, const C
                 describe_message("receive", expected));
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -13,7 +13,7 @@
 
 #include "comm/communicator.h"
 
-namespace epl {
+namespace epl::comm {
 
 enum class CallKind : uint8_t {
   kAllReduce,
@@ -113,4 +113,4 @@ std::string describe_message(const char* call, const Contents& contents);
 std::string describe_mismatch(const std::string& communicator, int from, const Contents& sent,
                               int to, const Contents& expected);
 
-}  // namespace epl
+}  // namespace epl::comm

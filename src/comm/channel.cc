@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 uint64_t chunks_of(const Contents& contents) {
@@ -129,4 +129,4 @@ void ChannelReader::put_aside() {
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

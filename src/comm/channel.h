@@ -13,7 +13,7 @@
 
 #include "comm/call.h"
 
-namespace epl {
+namespace epl::comm {
 
 // Lies in shared memory, which is zero at first.
 struct Channel {
@@ -80,4 +80,4 @@ class ChannelReader {
   bool moved_ = false;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -25,7 +25,7 @@
 
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 enum class ReduceOp : uint8_t { kSum, kMean, kMax, kMin, kProd };
 
@@ -121,4 +121,13 @@ std::unique_ptr<Communicator> make_two_level_communicator(TwoLevelParts parts,
                                                           int rank,
                                                           const CommunicatorOptions& options);
 
+}  // namespace epl::comm
+
+namespace epl {
+using comm::Communicator;
+using comm::CommunicatorOptions;
+using comm::Exchange;
+using comm::make_local_communicators;
+using comm::make_shared_memory_communicator;
+using comm::ReduceOp;
 }  // namespace epl

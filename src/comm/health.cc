@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "comm/host.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -398,4 +398,4 @@ void Health::note_failure(const std::string& message) {
   bell_.ring();
 }
 
-}  // namespace epl
+}  // namespace epl::comm

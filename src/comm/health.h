@@ -20,7 +20,7 @@
 #include "comm/socket.h"
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 class Health {
  public:
@@ -125,4 +125,4 @@ class Health {
   std::thread thread_;  // last, so that it sees all others
 };
 
-}  // namespace epl
+}  // namespace epl::comm

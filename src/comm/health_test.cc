@@ -6,7 +6,7 @@
 #include "comm/membership.h"
 #include "comm/test_workers.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -23,7 +23,7 @@ void start_job(TestWorkers& workers, int size, const Body& body) {
     workers.start([=](const Say& say) {
       JoinRequest request = request_for(index, size, port);
       request.silence = milliseconds(1000);
-      const auto membership = join(request);
+      const auto membership = join_job(request);
       membership->exchange("start", "");
       membership->watch().doing(10 + index, "reduce", 3);
       say("ready ");
@@ -207,4 +207,4 @@ TEST(Health, KeepsTheFirstCauseWhenSurvivorsDieOfIt) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 std::string host_name() {
@@ -41,4 +41,4 @@ WorkerInfo describe_this_worker(int devices) {
   return info;
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // The letter may be gone as soon as it is taken; the sender's bell is not.
@@ -65,4 +65,4 @@ void Inbox::put_aside() {
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

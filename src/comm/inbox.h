@@ -17,7 +17,7 @@
 #include "comm/call.h"
 #include "comm/waiting.h"
 
-namespace epl {
+namespace epl::comm {
 
 // On the sender's stack from its post to its end.
 struct Letter {
@@ -57,4 +57,4 @@ class Inbox {
   std::atomic<uint64_t> posted_{0};
 };
 
-}  // namespace epl
+}  // namespace epl::comm

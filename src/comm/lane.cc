@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // How long a call may take to see that the Watch failed.
@@ -97,4 +97,4 @@ void Lane::run(Order order) {
   order.work->finish(std::move(error));
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -20,7 +20,7 @@
 
 #include "comm/waiting.h"
 
-namespace epl {
+namespace epl::comm {
 
 class Work {
  public:
@@ -77,4 +77,9 @@ class Lane {
   std::thread thread_;
 };
 
+}  // namespace epl::comm
+
+namespace epl {
+using comm::Lane;
+using comm::Work;
 }  // namespace epl

@@ -12,7 +12,7 @@
 
 #include "comm/communicator.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 TEST(Lane, MakesCallsInTheOrderOfTheirStart) {
@@ -110,4 +110,4 @@ TEST(Lane, CommunicatesWhileTheDeviceComputes) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

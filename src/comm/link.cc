@@ -12,7 +12,7 @@
 #include <cstring>
 #include <thread>
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 constexpr size_t kMostPieces = 64;
@@ -121,4 +121,4 @@ void Link::finish(std::chrono::milliseconds most) {
   close();
 }
 
-}  // namespace epl
+}  // namespace epl::comm

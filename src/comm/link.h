@@ -11,7 +11,7 @@
 
 #include "comm/socket.h"
 
-namespace epl {
+namespace epl::comm {
 
 struct Span {
   char* data = nullptr;
@@ -58,4 +58,4 @@ class Link {
   size_t ahead_end_ = 0;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

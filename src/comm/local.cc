@@ -16,7 +16,7 @@
 #include "comm/strip.h"
 #include "comm/waiting.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 struct LocalHub;
@@ -423,4 +423,4 @@ std::vector<std::unique_ptr<Communicator>> make_local_communicators(
   return ends;
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -10,7 +10,7 @@
 #include "comm/test_operations.h"
 #include "comm/test_threads.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using namespace testing;  // NOLINT: the helpers of this folder
@@ -65,4 +65,4 @@ TEST(LocalCommunicator, SaysThatAMemberHasLeft) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

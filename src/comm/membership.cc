@@ -11,7 +11,7 @@
 #include "comm/socket.h"
 #include "comm/thread_members.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -134,7 +134,7 @@ Descriptor reach_rendezvous(const JoinRequest& request, const std::string& place
 
 }  // namespace
 
-std::unique_ptr<Membership> join(const JoinRequest& request) {
+std::unique_ptr<Membership> join_job(const JoinRequest& request) {
   check(request);
   if (request.worker_num == 1) return std::make_unique<Alone>(request.devices);
   const std::string place = concat(request.master_host, ":", request.master_port);
@@ -148,4 +148,4 @@ std::unique_ptr<Membership> join(const JoinRequest& request) {
   return std::make_unique<Member>(request, std::move(rendezvous), std::move(connection), place);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -6,7 +6,7 @@
 // the Watch with its name, its host and what it did last, and a peer that left in good order is
 // named as such by whoever still waits for it. All workers hear the same cause, the first one.
 //
-//   std::unique_ptr<Membership> membership = join(request);
+//   std::unique_ptr<Membership> membership = join_job(request);
 //   try {
 //     train(*membership->make_communicator({"gradients 0"}));
 //   } catch (const std::exception& error) {
@@ -23,7 +23,7 @@
 #include "comm/communicator.h"
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 struct JoinRequest {
   int worker_num = 1;
@@ -74,6 +74,13 @@ class Membership {
 // Waits for the others. Throws JobFailed where they do not come, with the numbers of those that are
 // missing, where two workers have the same index or another worker_num, and where the port is
 // taken.
-std::unique_ptr<Membership> join(const JoinRequest& request);
+std::unique_ptr<Membership> join_job(const JoinRequest& request);
 
+}  // namespace epl::comm
+
+namespace epl {
+using comm::join_job;
+using comm::JoinRequest;
+using comm::Membership;
+using comm::WorkerInfo;
 }  // namespace epl

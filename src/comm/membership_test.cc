@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "comm/test_workers.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string join_and_exchange(const JoinRequest& request) {
-  const std::unique_ptr<Membership> membership = join(request);
+  const std::unique_ptr<Membership> membership = join_job(request);
   const std::vector<std::string> texts =
       membership->exchange("greeting", concat("hello from ", membership->index()));
   return concat(membership->workers().size(), " workers, pid ",
@@ -48,7 +48,7 @@ TEST(Membership, GivesWorkersOfOneHostTheSameKey) {
     workers.start([&](const Say& say) {
       JoinRequest request = request_for(index, 2, port);
       request.devices = 3 + index;
-      const auto membership = join(request);
+      const auto membership = join_job(request);
       const auto& infos = membership->workers();
       say(concat(infos[0].host_key == infos[1].host_key, " ", infos[0].devices, infos[1].devices));
     });
@@ -64,7 +64,7 @@ TEST(Membership, NamesTheWorkersThatDidNotCome) {
     workers.start([&](const Say&) {
       JoinRequest request = request_for(index, 4, port);
       request.patience = milliseconds(700);
-      join(request);
+      join_job(request);
     });
   }
   for (size_t index = 0; index < 2; ++index) {
@@ -79,7 +79,7 @@ TEST(Membership, RefusesTheSameIndexTwice) {
   const int port = free_port();
   TestWorkers workers;
   for (const int index : {0, 1, 1}) {
-    workers.start([&, index](const Say&) { join(request_for(index, 3, port)); });
+    workers.start([&, index](const Say&) { join_job(request_for(index, 3, port)); });
   }
   for (size_t process = 0; process < 3; ++process) {
     const std::string words = workers.words_of(process);
@@ -92,8 +92,8 @@ TEST(Membership, RefusesTheSameIndexTwice) {
 TEST(Membership, RefusesAnotherNumberOfWorkers) {
   const int port = free_port();
   TestWorkers workers;
-  workers.start([&](const Say&) { join(request_for(0, 3, port)); });
-  workers.start([&](const Say&) { join(request_for(1, 2, port)); });
+  workers.start([&](const Say&) { join_job(request_for(0, 3, port)); });
+  workers.start([&](const Say&) { join_job(request_for(1, 2, port)); });
   for (size_t process = 0; process < 2; ++process) {
     EXPECT_THAT(workers.words_of(process),
                 HasSubstr(concat("worker 1 (pid ", workers.pid_of(1), " on host ")));
@@ -107,7 +107,7 @@ TEST(Membership, NamesThePortThatIsTaken) {
   const int port = free_port();
   const Descriptor taken = listen_at("127.0.0.1", port);
   try {
-    join(request_for(0, 2, port));
+    join_job(request_for(0, 2, port));
     FAIL() << "joined at a port that is taken";
   } catch (const JobFailed& error) {
     EXPECT_THAT(error.what(), HasSubstr(concat("port ", port, " of this host is taken")));
@@ -119,7 +119,7 @@ TEST(Membership, NamesThePlaceThatCannotBeReached) {
   JoinRequest request = request_for(1, 2, port);
   request.patience = milliseconds(200);
   try {
-    join(request);
+    join_job(request);
     FAIL() << "joined nobody";
   } catch (const JobFailed& error) {
     EXPECT_THAT(error.what(), HasSubstr(concat("worker 1 cannot reach worker 0 at 127.0.0.1:", port,
@@ -131,7 +131,7 @@ TEST(Membership, NoticesThatSomethingElseListens) {
   const int port = free_port();
   const Descriptor listener = listen_at("127.0.0.1", port);
   TestWorkers workers;
-  workers.start([&](const Say&) { join(request_for(1, 2, port)); });
+  workers.start([&](const Say&) { join_job(request_for(1, 2, port)); });
   pollfd waited{listener.get(), POLLIN, 0};
   ASSERT_EQ(poll(&waited, 1, 10000), 1);
   const Descriptor connection = accept_connection(listener);
@@ -146,7 +146,7 @@ TEST(Membership, IsNotDisturbedByStrangersAndLatecomers) {
   TestWorkers workers;
   for (int index = 0; index < 2; ++index) {
     workers.start([&](const Say& say) {
-      const auto membership = join(request_for(index, 2, port));
+      const auto membership = join_job(request_for(index, 2, port));
       say("joined ");
       // The newcomer and the stranger come and go while the two wait for the parent's signal.
       sigset_t awaited;
@@ -166,7 +166,7 @@ TEST(Membership, IsNotDisturbedByStrangersAndLatecomers) {
     const std::string noise(100, '\xff');
     ASSERT_GT(write(stranger.descriptor.get(), noise.data(), noise.size()), 0);
   }
-  workers.start([&](const Say&) { join(request_for(1, 2, port)); });
+  workers.start([&](const Say&) { join_job(request_for(1, 2, port)); });
   EXPECT_THAT(workers.words_of(2), HasSubstr("two workers have the index 1"));
   workers.send_signal(0, SIGUSR1);
   workers.send_signal(1, SIGUSR1);
@@ -181,7 +181,7 @@ TEST(Membership, NamesThoseWhoDidNotComeToAnExchange) {
     workers.start([&](const Say&) {
       JoinRequest request = request_for(index, 3, port);
       if (index == 0) request.deadline = milliseconds(300);
-      const auto membership = join(request);
+      const auto membership = join_job(request);
       if (index == 1) wait_for_ever(membership->watch());
       membership->exchange("plans", "mine");
     });
@@ -206,7 +206,7 @@ TEST(Membership, LeavesNoThreadAndNoDescriptorBehind) {
   for (int index = 0; index < 2; ++index) {
     workers.start([&](const Say& say) {
       const std::string before = census();
-      join(request_for(index, 2, port));
+      join_job(request_for(index, 2, port));
       const std::string after = census();
       say(before == after ? "clean" : concat(before, " -> ", after));
     });
@@ -216,12 +216,12 @@ TEST(Membership, LeavesNoThreadAndNoDescriptorBehind) {
 }
 
 TEST(Membership, RefusesRequestsThatCannotBe) {
-  EXPECT_THROW(join(request_for(2, 2, 1234)), Error);
-  EXPECT_THROW(join(request_for(-1, 2, 1234)), Error);
-  EXPECT_THROW(join(request_for(0, 0, 1234)), Error);
-  EXPECT_THROW(join(request_for(0, 2, 0)), Error);
-  EXPECT_NO_THROW(join(request_for(0, 1, 0)));
+  EXPECT_THROW(join_job(request_for(2, 2, 1234)), Error);
+  EXPECT_THROW(join_job(request_for(-1, 2, 1234)), Error);
+  EXPECT_THROW(join_job(request_for(0, 0, 1234)), Error);
+  EXPECT_THROW(join_job(request_for(0, 2, 0)), Error);
+  EXPECT_NO_THROW(join_job(request_for(0, 1, 0)));
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -385,4 +385,4 @@ void Mesh::resume_held() {
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -23,7 +23,7 @@
 #include "comm/link.h"
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 // What goes to a member, or comes from it, in one phase.
 struct Part {
@@ -134,4 +134,4 @@ std::unique_ptr<Mesh> connect_mesh(const Caller& caller, Watch& watch, const Exc
                                    const CommunicatorOptions& options,
                                    const std::string& interface);
 
-}  // namespace epl
+}  // namespace epl::comm

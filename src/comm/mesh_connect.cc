@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "comm/mesh.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -133,4 +133,4 @@ std::unique_ptr<Mesh> connect_mesh(const Caller& caller, Watch& watch, const Exc
   return std::make_unique<Mesh>(caller, std::move(links), watch, options);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

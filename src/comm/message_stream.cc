@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // Ahead of each message: this word, so that whatever else listens at or calls the port is noticed,
@@ -117,4 +117,4 @@ std::optional<Message> MessageStream::next() {
   return message;
 }
 
-}  // namespace epl
+}  // namespace epl::comm

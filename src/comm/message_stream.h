@@ -14,7 +14,7 @@
 
 #include "comm/socket.h"
 
-namespace epl {
+namespace epl::comm {
 
 using Message = std::vector<std::string>;
 
@@ -43,4 +43,4 @@ class MessageStream {
   size_t consumed_ = 0;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

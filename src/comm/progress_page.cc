@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 constexpr size_t kBytes = 4096;
@@ -51,4 +51,4 @@ ProgressPage::~ProgressPage() {
   if (progress_ != nullptr) munmap(progress_, kBytes);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -10,7 +10,7 @@
 #include "comm/socket.h"
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 class ProgressPage {
  public:
@@ -34,4 +34,4 @@ class ProgressPage {
   Progress* progress_ = nullptr;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 
 Message encode(const WorkerRecord& record) {
   return {record.info.host,
@@ -98,4 +98,4 @@ std::chrono::milliseconds beat_period(std::chrono::milliseconds silence) {
   return std::clamp(silence / 10, std::chrono::milliseconds(20), std::chrono::milliseconds(500));
 }
 
-}  // namespace epl
+}  // namespace epl::comm

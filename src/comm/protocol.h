@@ -20,7 +20,7 @@
 #include "comm/membership.h"
 #include "comm/message_stream.h"
 
-namespace epl {
+namespace epl::comm {
 
 // What a worker tells of itself.
 struct WorkerRecord {
@@ -70,4 +70,4 @@ std::string silent_reason(std::chrono::milliseconds silence);
 // How often signs of life are given, so that `silence` is many of them.
 std::chrono::milliseconds beat_period(std::chrono::milliseconds silence);
 
-}  // namespace epl
+}  // namespace epl::comm

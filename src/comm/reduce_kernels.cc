@@ -17,7 +17,7 @@
 
 #define EPL_INLINE inline __attribute__((always_inline))
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 struct Arrays {
@@ -275,4 +275,4 @@ void reduce_elements(c10::ScalarType type, ReduceOp op, const void* const* sourc
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -12,7 +12,7 @@
 
 #include "comm/communicator.h"
 
-namespace epl {
+namespace epl::comm {
 
 // Whether there is a loop for it: there is no mean of integers and bools.
 bool can_reduce(c10::ScalarType type, ReduceOp op);
@@ -22,4 +22,4 @@ bool can_reduce(c10::ScalarType type, ReduceOp op);
 void reduce_elements(c10::ScalarType type, ReduceOp op, const void* const* sources,
                      int source_count, void* const* targets, int target_count, int64_t count);
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -335,4 +335,4 @@ void Rendezvous::send_to_all(const Message& message) {
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

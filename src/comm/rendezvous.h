@@ -22,7 +22,7 @@
 #include "comm/protocol.h"
 #include "comm/socket.h"
 
-namespace epl {
+namespace epl::comm {
 
 class Rendezvous {
  public:
@@ -98,4 +98,4 @@ class Rendezvous {
   std::thread thread_;  // last, so that it sees all others
 };
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "comm/socket.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 constexpr const char* kTry =
@@ -104,4 +104,4 @@ Segment::Segment(const std::string& communicator, int rank, size_t bytes, const 
 
 Segment::~Segment() { munmap(data_, bytes_); }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -10,7 +10,7 @@
 
 #include "comm/communicator.h"
 
-namespace epl {
+namespace epl::comm {
 
 class Segment {
  public:
@@ -32,4 +32,4 @@ class Segment {
   size_t bytes_;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

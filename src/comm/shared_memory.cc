@@ -15,7 +15,7 @@
 #include "comm/stage_end.h"
 #include "comm/strip.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // Up to this size every member sums all elements itself: one meeting instead of two. Between two
@@ -302,4 +302,4 @@ std::unique_ptr<Communicator> make_shared_memory_communicator(int rank, int size
   return std::make_unique<SharedMemoryCommunicator>(rank, size, watch, exchange, options);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -15,7 +15,7 @@
 #include "comm/test_operations.h"
 #include "comm/test_threads.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using namespace testing;  // NOLINT: the helpers of this folder
@@ -178,4 +178,4 @@ TEST(SharedMemoryCommunicator, SaysWhyMemoryCannotBeShared) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -166,4 +166,4 @@ void Bell::quiet() {
   if (read(descriptor_.get(), &count, sizeof(count)) < 0) return;
 }
 
-}  // namespace epl
+}  // namespace epl::comm

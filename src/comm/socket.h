@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace epl {
+namespace epl::comm {
 
 class Descriptor {
  public:
@@ -59,4 +59,4 @@ class Bell {
   Descriptor descriptor_;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

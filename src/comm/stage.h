@@ -15,7 +15,7 @@
 #include "comm/channel.h"
 #include "comm/waiting.h"
 
-namespace epl {
+namespace epl::comm {
 
 // Lies in shared memory, which is zero at first.
 struct SharedSeat {
@@ -80,4 +80,4 @@ class Stage {
   int64_t size_, record_, buffer_, channels_;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

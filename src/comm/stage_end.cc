@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 
 StageEnd::StageEnd(int rank, int size, Watch& watch, const Exchange& exchange,
                    const CommunicatorOptions& options)
@@ -168,4 +168,4 @@ void StageEnd::receive(const at::Tensor& tensor, int from, int tag) {
   EPL_CHECK(!sent, describe_mismatch(caller_.name(), from, *sent, caller_.rank(), expected));
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -19,7 +19,7 @@
 #include "comm/stage.h"
 #include "comm/waiting.h"
 
-namespace epl {
+namespace epl::comm {
 
 class StageEnd {
  public:
@@ -151,4 +151,4 @@ void StageEnd::run_rounds(const MemberCall& call, const Count& count, const Offe
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-namespace epl {
+namespace epl::comm {
 
 class Strip {
  public:
@@ -97,4 +97,4 @@ inline ByteRange share_of(int64_t bytes, int rank, int size) {
           std::min(bytes, lines * (rank + 1) / size * kLine)};
 }
 
-}  // namespace epl
+}  // namespace epl::comm

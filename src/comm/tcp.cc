@@ -14,7 +14,7 @@
 #include "comm/reduce_kernels.h"
 #include "comm/strip.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // Below, one step in which everybody sends everything to all is faster than two with shares.
@@ -286,4 +286,4 @@ std::unique_ptr<Communicator> make_tcp_communicator(int rank, int size, Watch& w
       connect_mesh(caller, watch, exchange, options, interface), interface);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -4,7 +4,7 @@
 #include "comm/test_tcp.h"
 #include "comm/test_threads.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using testing::connect_ends;
@@ -62,4 +62,4 @@ TEST(TcpCommunicator, NamesAMemberThatLeft) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

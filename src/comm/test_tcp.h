@@ -40,7 +40,7 @@ inline Ends connect_ends(int size, Watch& watch, std::chrono::milliseconds deadl
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      ends[static_cast<size_t>(rank)] = make_tcp_communicator(
+      ends[static_cast<size_t>(rank)] = comm::make_tcp_communicator(
           rank, size, watch, [&](const std::string& mine) { return board.exchange(rank, mine); },
           {"test", deadline, meanwhile}, "");
     });

@@ -1,7 +1,7 @@
 // Workers as real processes, for tests: started by fork, heard through a pipe, never left behind.
 //
 //   TestWorkers workers;
-//   workers.start([&](const Say& say) { auto membership = join(request); say("joined"); ... });
+//   workers.start([&](const Say& say) { auto membership = join_job(request); say("joined"); ... });
 //   workers.await(0, "joined");
 //   workers.send_signal(0, SIGKILL);
 //   EXPECT_THAT(workers.words_of(1), HasSubstr("worker 0"));   // all it said, until it ended
@@ -60,7 +60,7 @@ class TestWorkers {
       run(body, ends[1]);
     }
     close(ends[1]);
-    processes_.push_back({pid, Descriptor(ends[0]), "", true});
+    processes_.push_back({pid, comm::Descriptor(ends[0]), "", true});
   }
 
   pid_t pid_of(size_t index) const { return processes_[index].pid; }
@@ -92,7 +92,7 @@ class TestWorkers {
  private:
   struct Process {
     pid_t pid;
-    Descriptor voice;
+    comm::Descriptor voice;
     std::string words;
     bool running;
   };
@@ -137,7 +137,7 @@ class TestWorkers {
 
 // A port that nobody had a moment ago.
 inline int free_port() {
-  const Descriptor probe(socket(AF_INET, SOCK_STREAM, 0));
+  const comm::Descriptor probe(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

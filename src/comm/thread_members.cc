@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // The texts of several members as one: "5 hello5 world".
@@ -244,4 +244,4 @@ std::vector<std::unique_ptr<Communicator>> connect_threads(const ThreadMembers& 
   return ends;
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -13,7 +13,7 @@
 #include "comm/communicator.h"
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 struct ThreadMembers {
   std::vector<int> worker_of;        // by rank
@@ -36,4 +36,4 @@ std::vector<std::unique_ptr<Communicator>> connect_threads(const ThreadMembers& 
                                                            const std::string& key, Watch& watch,
                                                            const CommunicatorOptions& options);
 
-}  // namespace epl
+}  // namespace epl::comm

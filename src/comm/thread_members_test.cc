@@ -12,7 +12,7 @@
 #include "comm/test_operations.h"
 #include "comm/test_threads.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using testing::Ends;
@@ -131,4 +131,4 @@ TEST(ThreadMembers, AllEndWhereTheOtherWorkerDoesNotCome) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

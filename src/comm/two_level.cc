@@ -13,7 +13,7 @@
 #include "comm/call.h"
 #include "comm/communicator.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 at::ScalarType accumulation_type(at::ScalarType type) {
@@ -252,4 +252,4 @@ std::unique_ptr<Communicator> make_two_level_communicator(TwoLevelParts parts,
   return std::make_unique<TwoLevelCommunicator>(std::move(parts), std::move(ranks), rank, options);
 }
 
-}  // namespace epl
+}  // namespace epl::comm

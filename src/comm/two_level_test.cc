@@ -5,7 +5,7 @@
 #include "comm/test_tcp.h"
 #include "comm/test_threads.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using testing::connect_ends;
@@ -108,4 +108,4 @@ TEST(TwoLevelCommunicator, NamesCallsThatDiffer) {
 }
 
 }  // namespace
-}  // namespace epl
+}  // namespace epl::comm

@@ -9,7 +9,7 @@
 #include <ctime>
 #include <utility>
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -77,4 +77,4 @@ void Waiting::wait_on(Doorbell& bell, const std::function<bool()>& ready,
   }
 }
 
-}  // namespace epl
+}  // namespace epl::comm

@@ -19,7 +19,7 @@
 
 #include "comm/watch.h"
 
-namespace epl {
+namespace epl::comm {
 
 // Plain atomics that may lie in memory shared by processes. A sleeper that is killed costs the
 // others a system call now and then, nothing else.
@@ -90,4 +90,4 @@ class Waiting {
   int spins_;
 };
 
-}  // namespace epl
+}  // namespace epl::comm

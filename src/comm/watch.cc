@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace epl {
+namespace epl::comm {
 namespace {
 
 // Longer than a worker that ended is waited for by those who may tell more (rendezvous.cc,
@@ -68,4 +68,4 @@ void Watch::publish_progress_at(Progress* place) {
 
 void Watch::keep_progress_private() { publish_progress_at(&own_progress_); }
 
-}  // namespace epl
+}  // namespace epl::comm

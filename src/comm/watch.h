@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-namespace epl {
+namespace epl::comm {
 
 // What a worker does now. Plain atomics, so that it may lie in memory that other processes read
 // after this one was killed.
@@ -57,4 +57,8 @@ class Watch {
   std::atomic<Progress*> progress_{&own_progress_};
 };
 
+}  // namespace epl::comm
+
+namespace epl {
+using comm::Watch;
 }  // namespace epl

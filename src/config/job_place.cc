@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <optional>

@@ -57,7 +57,7 @@ void check_same_on_all_workers(Job& job, const std::string& what, const std::str
     if (hashes[worker] == hashes[0]) continue;
     const auto texts = membership->exchange(job.next_key(what + ", in full"), text);
     const std::string name =
-        name_of_worker(static_cast<int>(worker), membership->workers()[worker]);
+        comm::name_of_worker(static_cast<int>(worker), membership->workers()[worker]);
     throw JobFailed(concat(name, " differs from worker 0 in ", what, ": its ",
                            first_difference(texts[0], texts[worker])),
                     "epl::Trainer::step",

@@ -41,13 +41,13 @@ struct CheckpointFile : TrainerFixture {
 using Names = std::vector<std::string>;
 
 TEST_F(CheckpointFile, HoldsParametersBuffersAndOptimizerState) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   for (int i = 0; i < 3; ++i) trainer.step(rows(4, i));
   trainer.save(path("saved"));
   EXPECT_EQ(files(), Names{"saved"});
 
-  Task other(/*seed=*/2);
+  SmallTask other(/*seed=*/2);
   Trainer from_file = other.trainer();
   from_file.load(path("saved"));
   EXPECT_TRUE(same(other.tensors(), task.tensors()));
@@ -59,8 +59,8 @@ TEST_F(CheckpointFile, HoldsParametersBuffersAndOptimizerState) {
 
 TEST_F(CheckpointFile, HoldsSeveralModulesAndOptimizers) {
   const auto train = [&](uint64_t seed, const std::function<void(Trainer&)>& then) {
-    Task a(seed);
-    Task b(seed + 10);
+    SmallTask a(seed);
+    SmallTask b(seed + 10);
     torch::optim::SGD sgd(a.net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     Trainer trainer({{"a", a.net}, {"b", b.net}}, {sgd, *b.optimizer}, [&](const Batch& batch) {
       return a.step()(batch).loss + b.step()(batch).loss;
@@ -94,7 +94,7 @@ TEST_F(CheckpointFile, HoldsTensorsThatAreInNoModule) {
 }
 
 TEST_F(CheckpointFile, LoadedBetweenStepsIsWhereTrainingGoesOn) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   trainer.step(rows(4));
   trainer.save(path("saved"));
@@ -106,7 +106,7 @@ TEST_F(CheckpointFile, LoadedBetweenStepsIsWhereTrainingGoesOn) {
 }
 
 TEST_F(CheckpointFile, OfAFreshModelBringsBackAnOptimizerWithoutState) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const auto fresh = task.tensors();
   trainer.save(path("fresh"));
@@ -121,7 +121,7 @@ TEST_F(CheckpointFile, OfAFreshModelBringsBackAnOptimizerWithoutState) {
 // --- writing that fails -------------------------------------------------------------------------
 
 TEST_F(CheckpointFile, InAFolderThatDoesNotExistIsAnError) {
-  Task task;
+  SmallTask task;
   const std::string message = error_of([&] { task.trainer().save(path("nowhere/saved")); });
   EXPECT_EQ(message, "epl: cannot write " + path("nowhere/saved") +
                          ": No such file or directory\n"
@@ -131,7 +131,7 @@ TEST_F(CheckpointFile, InAFolderThatDoesNotExistIsAnError) {
 }
 
 TEST_F(CheckpointFile, StaysWholeWhereTheNextOneCannotBeWritten) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   trainer.save(path("saved"));
   const std::string before = contents_of(path("saved"));
@@ -147,7 +147,7 @@ TEST_F(CheckpointFile, StaysWholeWhereTheNextOneCannotBeWritten) {
 
 // LibTorch's writer throws on a full disk and once more in its destructor: that ended the process.
 TEST_F(CheckpointFile, OnAFullDiskIsAnErrorAndTheOldOneStaysWhole) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   trainer.save(path("saved"));
   const std::string before = contents_of(path("saved"));
@@ -166,7 +166,7 @@ TEST_F(CheckpointFile, OnAFullDiskIsAnErrorAndTheOldOneStaysWhole) {
 }
 
 TEST_F(CheckpointFile, UnderTheNameOfAFolderIsAnErrorThatLeavesNoFile) {
-  Task task;
+  SmallTask task;
   fs::create_directories(path("folder/full"));
   EXPECT_EQ(error_of([&] { task.trainer().save(path("folder")); }),
             "epl: cannot write " + path("folder") +
@@ -182,7 +182,7 @@ struct WrongFile : CheckpointFile {
   // The message of loading `name` into a task that has made a step; nothing has changed, and the
   // next step works.
   std::string error_of_load(const std::string& name) {
-    Task task;
+    SmallTask task;
     Trainer trainer = task.trainer();
     trainer.step(rows(4));
     const auto before = task.tensors();
@@ -208,20 +208,20 @@ TEST_F(WrongFile, ThatIsNoArchive) {
 }
 
 TEST_F(WrongFile, ThatIsCutOff) {
-  Task task;
+  SmallTask task;
   task.trainer().save(path("saved"));
   fs::resize_file(path("saved"), fs::file_size(path("saved")) / 2);
   EXPECT_EQ(error_of_load("saved").find("epl: cannot read " + path("saved") + ": "), 0);
 }
 
 TEST_F(WrongFile, ThatTorchSaveWroteOfTheModuleAlone) {
-  Task task;
+  SmallTask task;
   torch::save(task.net, path("module"));
   EXPECT_EQ(error_of_load("module").find("epl: cannot read " + path("module") + ": "), 0);
 }
 
 TEST_F(WrongFile, OfAnotherOptimizer) {
-  Task task;
+  SmallTask task;
   torch::optim::SGD sgd(task.net->first->parameters(), 0.1);
   Trainer(task.net, sgd, task.step()).save(path("sgd"));
   EXPECT_EQ(error_of_load("sgd").find("epl: cannot read " + path("sgd") + ": "), 0);

@@ -10,7 +10,7 @@ using Errors = TrainerFixture;
 
 // The message of one step of a fresh task whose step function is `step`.
 std::string error_of_step(const StepFunction& step, const Batch& batch = rows(4)) {
-  Task task;
+  SmallTask task;
   Trainer trainer(task.net, *task.optimizer, step);
   const auto before = task.tensors();
   const std::string message = error_of([&] { trainer.step(batch); });
@@ -24,7 +24,7 @@ TEST(ErrorsDeathTest, TrainerBeforeInit) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";  // a process in which nobody called init()
   EXPECT_EXIT(
       {
-        Task task;
+        SmallTask task;
         std::cerr << error_of([&] { task.trainer(); });
         std::exit(0);
       },
@@ -35,7 +35,7 @@ TEST(ErrorsDeathTest, TrainerBeforeInit) {
 }
 
 TEST_F(Errors, NullModule) {
-  Task task;
+  SmallTask task;
   std::shared_ptr<SmallNet> nothing;
   EXPECT_EQ(error_of([&] { Trainer(nothing, *task.optimizer, task.step()); }),
             "epl: the module \"\" is null\n"
@@ -51,7 +51,7 @@ TEST_F(Errors, NullModule) {
 }
 
 TEST_F(Errors, EmptyHolder) {
-  Task task;
+  SmallTask task;
   torch::nn::Linear nothing{nullptr};
   EXPECT_EQ(error_of([&] { Trainer(nothing, *task.optimizer, task.step()); }),
             "epl: the module \"\" is null\n"
@@ -60,7 +60,7 @@ TEST_F(Errors, EmptyHolder) {
 }
 
 TEST_F(Errors, NoOptimizer) {
-  Task task;
+  SmallTask task;
   EXPECT_EQ(error_of([&] {
               Trainer({{"", task.net}}, {}, task.step());
             }),
@@ -69,7 +69,7 @@ TEST_F(Errors, NoOptimizer) {
 }
 
 TEST_F(Errors, EmptyStepFunction) {
-  Task task;
+  SmallTask task;
   EXPECT_EQ(error_of([&] { Trainer(task.net, *task.optimizer, StepFunction()); }),
             "epl: the step function is empty\n"
             "  asked by: epl::Trainer");
@@ -82,7 +82,7 @@ TEST_F(Errors, ClipOptions) {
       options.clip_grad_norm = norm;
       options.clip_norm_type = type;
       options.clip_grad_value = value;
-      Task().trainer(options);
+      SmallTask().trainer(options);
     });
   };
   EXPECT_EQ(with(-1, 2, 0),
@@ -105,7 +105,7 @@ TEST_F(Errors, ClipOptions) {
 }
 
 TEST_F(Errors, PlanAndGraphBeforeTheFirstStep) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   EXPECT_EQ(error_of([&] { trainer.plan(); }),
             "epl: there is no plan before the first step\n"
@@ -157,7 +157,7 @@ TEST_F(Errors, MetricReturnedAndCollected) {
 }
 
 TEST_F(Errors, BackwardInsideOfTheStep) {
-  Task task;
+  SmallTask task;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     const Tensor loss = task.step()(batch).loss;
     loss.backward();
@@ -171,7 +171,7 @@ TEST_F(Errors, BackwardInsideOfTheStep) {
 }
 
 TEST_F(Errors, ATensorThatTheStepKeeps) {
-  Task task;
+  SmallTask task;
   Tensor kept;
   const StepFunction step = [&](const Batch& batch) {
     kept = task.net->forward(batch[0]).tanh();
@@ -199,7 +199,7 @@ TEST_F(Errors, LossThatNoParameterTakesPartIn) {
 }
 
 TEST_F(Errors, LossOfFrozenParameters) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   for (Tensor& parameter : task.net->parameters()) parameter.requires_grad_(false);
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), kNoGradient);
@@ -209,8 +209,8 @@ TEST_F(Errors, LossOfFrozenParameters) {
 
 // The network was made anew, and the optimizer is that of the old one: nothing would be trained.
 TEST_F(Errors, OptimizerOfAnotherNetwork) {
-  Task task;
-  Task other;
+  SmallTask task;
+  SmallTask other;
   Trainer trainer(other.net, *task.optimizer, other.step());
   const auto before = task.tensors();
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
@@ -223,8 +223,8 @@ TEST_F(Errors, OptimizerOfAnotherNetwork) {
 }
 
 TEST_F(Errors, LossOfParametersThatNoOptimizerHas) {
-  Task task;
-  Task other;
+  SmallTask task;
+  SmallTask other;
   Trainer trainer(task.net, *task.optimizer, other.step());
   const auto before = task.tensors();
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }), "no error");
@@ -232,7 +232,7 @@ TEST_F(Errors, LossOfParametersThatNoOptimizerHas) {
 }
 
 TEST_F(Errors, ParametersThatNoOptimizerHasAreNamedOnce) {
-  Task task;
+  SmallTask task;
   torch::optim::SGD optimizer(task.net->head->parameters(), 0.1);
   Trainer trainer(task.net, optimizer, task.step());
   testing::internal::CaptureStderr();
@@ -244,7 +244,7 @@ TEST_F(Errors, ParametersThatNoOptimizerHasAreNamedOnce) {
 }
 
 TEST_F(Errors, OptimizerWithoutParameters) {
-  Task task;
+  SmallTask task;
   torch::optim::SGD optimizer(std::vector<Tensor>{}, 0.1);
   Trainer trainer(task.net, optimizer, task.step());
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
@@ -255,8 +255,8 @@ TEST_F(Errors, OptimizerWithoutParameters) {
 }
 
 TEST_F(Errors, OptimizersWhoseParametersAreFrozen) {
-  Task task;
-  Task other;
+  SmallTask task;
+  SmallTask other;
   for (Tensor& parameter : task.net->parameters()) parameter.requires_grad_(false);
   Trainer trainer(task.net, *task.optimizer, other.step());
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
@@ -268,7 +268,7 @@ TEST_F(Errors, OptimizersWhoseParametersAreFrozen) {
 // --- the batch ----------------------------------------------------------------------------------
 
 TEST_F(Errors, UndefinedTensorInTheBatch) {
-  EXPECT_EQ(error_of_step(Task().step(), {torch::ones({4, 3}), Tensor()}),
+  EXPECT_EQ(error_of_step(SmallTask().step(), {torch::ones({4, 3}), Tensor()}),
             "epl: tensor 1 of the batch is undefined\n"
             "  asked by: epl::Trainer::step\n"
             "  try:      leave it out, or pass an empty tensor");
@@ -283,13 +283,13 @@ struct MicroBatchErrors : Errors {
 };
 
 TEST_F(MicroBatchErrors, RowsThatCannotBeShared) {
-  EXPECT_EQ(error_of_step(Task().step(), rows(10)),
+  EXPECT_EQ(error_of_step(SmallTask().step(), rows(10)),
             "epl: cannot cut a batch of 10 rows evenly into 4 micro batches\n" + asked_by +
                 "  try:      a batch size that 4 divides, such as 12");
 }
 
 TEST_F(MicroBatchErrors, TensorsThatDifferInRows) {
-  EXPECT_EQ(error_of_step(Task().step(), {torch::ones({8, 3}), torch::ones({4, 2})}),
+  EXPECT_EQ(error_of_step(SmallTask().step(), {torch::ones({8, 3}), torch::ones({4, 2})}),
             "epl: cannot cut a batch whose tensors differ in rows: tensor 0 has 8, tensor 1 has "
             "4\n" +
                 asked_by +
@@ -297,14 +297,14 @@ TEST_F(MicroBatchErrors, TensorsThatDifferInRows) {
 }
 
 TEST_F(MicroBatchErrors, ASingleNumber) {
-  EXPECT_EQ(error_of_step(Task().step(), {torch::ones({8, 3}), torch::ones({})}),
+  EXPECT_EQ(error_of_step(SmallTask().step(), {torch::ones({8, 3}), torch::ones({})}),
             "epl: cannot cut tensor 1 of the batch, a single number, into 4 micro batches\n" +
                 asked_by + "  try:      one number a row, or epl::Trainer::step(source)");
 }
 
 TEST_F(MicroBatchErrors, SourcesThatDiffer) {
   const auto error_of_source = [](const std::vector<Batch>& batches) {
-    Task task;
+    SmallTask task;
     Trainer trainer = task.trainer();
     size_t next = 0;
     const auto source = [&] { return batches[next++ % batches.size()]; };
@@ -334,9 +334,9 @@ TEST_F(MicroBatchErrors, SourcesThatDiffer) {
 TEST_F(MicroBatchErrors, MicroBatchesThatTakeDifferentWaysAreNoError) {
   Batch batch = rows(8);
   batch[0].copy_(torch::arange(8).unsqueeze(1).expand({8, 3}));
-  Task task;
-  Task plain;
-  const auto step = [](const Task& of, const Batch& micro_batch) {
+  SmallTask task;
+  SmallTask plain;
+  const auto step = [](const SmallTask& of, const Batch& micro_batch) {
     const Tensor loss = of.step()(micro_batch).loss;
     return micro_batch[0].max().gt(4).item<bool>() ? loss * 2 : loss;
   };
@@ -370,7 +370,7 @@ TEST_F(Errors, ScopesThatNest) {
 }
 
 TEST_F(Errors, AStepInsideOfAStep) {
-  Task inner_task;
+  SmallTask inner_task;
   Trainer inner = inner_task.trainer();
   EXPECT_EQ(
       error_of_step([&](const Batch& batch) { return torch::tensor(inner.step(batch).loss); }),
@@ -382,7 +382,7 @@ TEST_F(Errors, AStepInsideOfAStep) {
 // --- memory that nobody sees, exceptions --------------------------------------------------------
 
 TEST_F(Errors, MemoryThatTheStepFillsThroughAPointer) {
-  Task task;
+  SmallTask task;
   Tensor table = torch::zeros({1});
   bool broken = true;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
@@ -407,8 +407,8 @@ struct Thrown : std::runtime_error {
 };
 
 TEST_F(Errors, AnExceptionOfTheStepPassesThroughAndTheNextStepWorks) {
-  Task task;
-  Task plain;
+  SmallTask task;
+  SmallTask plain;
   int calls = 0;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     const StepOutput output = task.step()(batch);
@@ -426,8 +426,8 @@ TEST_F(Errors, AnExceptionOfTheStepPassesThroughAndTheNextStepWorks) {
 }
 
 TEST_F(Errors, AnExceptionAtAnotherShapeLeavesTheFirstShapeReady) {
-  Task task;
-  Task plain;
+  SmallTask task;
+  SmallTask plain;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     if (batch[0].size(0) == 5) throw Thrown("five rows");
     return task.step()(batch);

@@ -10,7 +10,7 @@ using torch::Tensor;
 using FirstContact = TrainerFixture;
 
 std::string error_of_batch(const Batch& batch) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const auto parameters = [&] {
     std::vector<Tensor> copies;
@@ -50,7 +50,7 @@ TEST_F(FirstContact, ABatchWithoutRowsIsAnError) {
 
 // One empty tensor among others is data.
 TEST_F(FirstContact, ATensorWithoutRowsBesideOthersIsNoError) {
-  Task task;
+  SmallTask task;
   Trainer trainer(task.net, *task.optimizer,
                   [&](const Batch& batch) { return task.step()(batch).loss + batch[2].sum(); });
   Batch batch = rows(4);
@@ -74,7 +74,7 @@ TEST_F(FirstContact, ABatchIsAVectorOfTensors) {
   EXPECT_TRUE(others.front().is_same(y));
   for (const Tensor& each : Batch{x, y}) EXPECT_TRUE(each.defined());
 
-  Task task;  // functions, sources and steps of plain vectors
+  SmallTask task;  // functions, sources and steps of plain vectors
   Trainer trainer(task.net, *task.optimizer, [&](const std::vector<Tensor>& tensors) {
     return (task.net->forward(tensors[0]) - tensors[1]).square().mean();
   });
@@ -90,7 +90,7 @@ TEST_F(FirstContact, ABatchIsAVectorOfTensors) {
 // It was a raw c10::Error with thirty frames, and no word of the rows that were cut.
 TEST_F(FirstContact, AnErrorOfLibTorchTellsWhatTheBatchWasCutInto) {
   init(Config{{"pipeline.num_micro_batch", 4}});
-  Task task;
+  SmallTask task;
   const Tensor eight_rows = torch::ones({8, 2});
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     return (task.net->forward(batch[0]) - eight_rows).square().mean();
@@ -107,7 +107,7 @@ TEST_F(FirstContact, AnErrorOfLibTorchTellsWhatTheBatchWasCutInto) {
 }
 
 TEST_F(FirstContact, AnErrorOfLibTorchIsToldWithoutItsFrames) {
-  Task task;
+  SmallTask task;
   Trainer trainer(task.net, *task.optimizer,
                   [&](const Batch& batch) { return task.net->forward(batch[1]).mean(); });
   EXPECT_EQ(error_of([&] { trainer.step(rows(4)); }),
@@ -116,7 +116,7 @@ TEST_F(FirstContact, AnErrorOfLibTorchIsToldWithoutItsFrames) {
 }
 
 TEST_F(FirstContact, AnErrorOfLibTorchInALaterStepIsTold) {
-  Task task;
+  SmallTask task;
   torch::nn::Embedding table(10, 3);
   torch::optim::SGD optimizer(table->parameters(), 0.1);
   Trainer trainer(table, optimizer,
@@ -132,7 +132,7 @@ TEST_F(FirstContact, AnErrorOfLibTorchInALaterStepIsTold) {
 // --- what a step tells ---------------------------------------------------------------------------
 
 TEST_F(FirstContact, AStepTellsHowLongItTook) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const auto begin = std::chrono::steady_clock::now();
   const double seconds = trainer.step(rows(4)).seconds;
@@ -146,7 +146,7 @@ TEST_F(FirstContact, AStepTellsHowLongItTook) {
 TEST_F(FirstContact, TheTimelineOfOneDeviceTellsForwardFromBackward) {
   for (const int micro_batches : {1, 2}) {
     init(Config{{"pipeline.num_micro_batch", micro_batches}});
-    Task task;
+    SmallTask task;
     Trainer trainer = task.trainer();
     for (int i = 0; i < 3; ++i) trainer.step(rows(4));  // the first ones are looked at
     const Timeline timeline = trainer.timeline();
@@ -193,7 +193,7 @@ TEST_F(FirstContact, AllReduceRefusesWhatItCannotDo) {
             "  asked by: epl::all_reduce\n"
             "  try:      its \"sum\", or the tensor as kDouble");
   EXPECT_EQ(error_of([] { all_reduce(Tensor()); }).find("epl: the tensor is undefined"), 0);
-  Task task;
+  SmallTask task;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     const Tensor loss = task.step()(batch).loss;
     all_reduce(loss);

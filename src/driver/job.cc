@@ -102,7 +102,7 @@ Job::Job(const JobPlace& place, const Config& config, const Job* previous)
     request.patience = std::chrono::seconds(config.get<int64_t>("cluster.join_seconds"));
     request.silence = std::chrono::seconds(config.get<int64_t>("communication.silence_seconds"));
     membership_ = previous != nullptr ? previous->membership_ : nullptr;
-    if (membership_ == nullptr) membership_ = join(request);
+    if (membership_ == nullptr) membership_ = join_job(request);
     find_cluster(place);
     CommunicatorOptions options;
     options.deadline = std::chrono::seconds(config.get<int64_t>("communication.wait_seconds"));

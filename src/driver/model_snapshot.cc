@@ -11,6 +11,7 @@
 #include <typeinfo>
 
 #include "base/check.h"
+#include "config/libtorch.h"
 
 namespace epl {
 namespace {
@@ -126,7 +127,7 @@ ModelSnapshot::ModelSnapshot(const Model& model) : model_(model) {
 bool ModelSnapshot::had_gradient(size_t index) const {
   const at::Tensor& parameter = model_.parameters()[index].second;
   if (gradients_[index].defined() || GradientsSoFar::of_process().has(parameter)) return true;
-  const std::string key = c10::guts::to_string(parameter.unsafeGetTensorImpl());
+  const StateKey key = state_key(parameter);
   for (const States& states : states_) {
     const auto found = states.find(key);
     if (found != states.end() && tells_of_a_gradient(*found->second)) return true;
@@ -135,6 +136,7 @@ bool ModelSnapshot::had_gradient(size_t index) const {
 }
 
 void ModelSnapshot::give_zeros_where_gradients_were() {
+  if (!kZeroGradLeavesZeros) return;
   for (size_t i = 0; i < model_.parameters().size(); ++i) {
     const at::Tensor& parameter = model_.parameters()[i].second;
     if (parameter.grad().defined()) {

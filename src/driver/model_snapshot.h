@@ -24,8 +24,8 @@ class ModelSnapshot {
   explicit ModelSnapshot(const Model& model);
 
   // What zero_grad() and backward() of the plain loop leave where a step gives no gradient: zeros
-  // for parameters that had one once, in whatever trainer, so that momentum and decay go on. To be
-  // called after backward().
+  // for parameters that had one once, in whatever trainer, so that momentum and decay go on; from
+  // LibTorch 2.0 on nothing. To be called after backward().
   void give_zeros_where_gradients_were();
 
   void restore();

@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "config/libtorch.h"
 #include "driver/stage_parameters.h"
 
 namespace epl {
@@ -18,12 +19,8 @@ namespace {
 
 using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
 
-std::string key_of(const at::Tensor& parameter) {
-  return c10::guts::to_string(parameter.unsafeGetTensorImpl());
-}
-
 // The states that pass a test, taken out of the optimizer.
-States take_states(torch::optim::Optimizer& optimizer, const std::set<std::string>& keys) {
+States take_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
   States taken;
   for (const auto& key : keys) {
     auto found = optimizer.state().find(key);
@@ -39,7 +36,7 @@ void give_states(torch::optim::Optimizer& optimizer, States states) {
 }
 
 // Nothing but these states, as text.
-std::string saved_states(torch::optim::Optimizer& optimizer, const std::set<std::string>& keys) {
+std::string saved_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
   States all = std::exchange(optimizer.state(), States());
   States wanted;
   for (const auto& key : keys) {
@@ -58,7 +55,7 @@ std::string saved_states(torch::optim::Optimizer& optimizer, const std::set<std:
 
 // The options that come along are this worker's own as well, but not to be relied on.
 void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& text,
-                      const std::set<std::string>& keys) {
+                      const std::set<StateKey>& keys) {
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
   for (const auto& group : optimizer.param_groups()) options.push_back(group.options().clone());
   States own = std::exchange(optimizer.state(), States());
@@ -112,7 +109,7 @@ std::vector<at::Tensor> state_tensors(const Model& model, const at::Tensor& para
   std::vector<at::Tensor> tensors;
   for (size_t i : model.optimizers_of(parameter)) {
     auto& states = model.optimizers()[i].get().state();
-    const auto state = states.find(key_of(parameter));
+    const auto state = states.find(state_key(parameter));
     if (state == states.end()) continue;
     for (const auto& tensor : tensors_of(*state->second)) tensors.push_back(tensor);
   }
@@ -124,10 +121,10 @@ void gather_optimizer_states(Job& job, const ReadyStep& step, const Model& model
   const torch::NoGradGuard no_grad;
   gather_pieces_of_states(job, step, model);
   const auto index = job.cluster().worker_index;
-  std::vector<std::set<std::string>> keys(static_cast<size_t>(job.cluster().worker_num));
+  std::vector<std::set<StateKey>> keys(static_cast<size_t>(job.cluster().worker_num));
   for (const auto& each : step.gradients().holders()) {
     const int holder = first_holder(step, each.stages, job.cluster());
-    keys[static_cast<size_t>(holder)].insert(key_of(each.parameter));
+    keys[static_cast<size_t>(holder)].insert(state_key(each.parameter));
   }
   for (const auto& optimizer : model.optimizers()) {
     for (int worker = 1; worker < job.cluster().worker_num; ++worker) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "config/libtorch.h"
 
 namespace epl {
 
@@ -222,8 +223,9 @@ ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Ho
 }
 
 // A layer that is frozen in mid-training, or that other steps train, coasts on its momentum, which
-// lies with the stage that the layer was in. Where its optimizer has gradients as well, all of them
-// are one call: an optimizer of the user's own may count its steps.
+// lies with the stage that the layer was in (in LibTorch 1; later it rests there). Where its
+// optimizer has gradients as well, all of them are one call: an optimizer of the user's own may
+// count its steps.
 void StepGradients::bind_coasting(Model& model, const GradientHistory& history) {
   std::set<c10::TensorImpl*> has_gradient;
   for (const auto& holders : holders_) has_gradient.insert(holders.parameter.unsafeGetTensorImpl());
@@ -233,7 +235,7 @@ void StepGradients::bind_coasting(Model& model, const GradientHistory& history) 
     const std::optional<Home> home = history.find(name, parameter, devices_.whose);
     if (!home) continue;
     holders_.push_back({*home, parameter, readers_of(parameter)});
-    if (!has_one_of(home->stages)) continue;
+    if (!kZeroGradLeavesZeros || !has_one_of(home->stages)) continue;
     for (size_t optimizer : model.optimizers_of(parameter)) {
       parts[optimizer].optimizer = optimizer;
       parts[optimizer].gradients.push_back(zeros_for(parameter, *home));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/libtorch.h"
 #include "config/test_environment.h"
 
 namespace epl {
@@ -28,8 +29,8 @@ struct SmallNet : torch::nn::Module {
 };
 
 // A net, its optimizer and its step; two made with the same seed are alike.
-struct Task {
-  explicit Task(uint64_t seed = 1) {
+struct SmallTask {
+  explicit SmallTask(uint64_t seed = 1) {
     torch::manual_seed(seed);
     net = std::make_shared<SmallNet>();
     optimizer = std::make_shared<torch::optim::Adam>(net->parameters(), 0.1);
@@ -57,7 +58,7 @@ struct Task {
     for (const torch::Tensor& tensor : net->parameters()) all.push_back(tensor.detach().clone());
     for (const torch::Tensor& tensor : net->buffers()) all.push_back(tensor.clone());
     for (const torch::Tensor& tensor : net->parameters()) {
-      const auto key = c10::guts::to_string(tensor.unsafeGetTensorImpl());
+      const auto key = epl::state_key(tensor);
       const auto found = optimizer->state().find(key);
       if (found == optimizer->state().end()) continue;
       const auto& state = static_cast<const torch::optim::AdamParamState&>(*found->second);

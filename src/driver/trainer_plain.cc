@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "config/libtorch.h"
 #include "driver/merge.h"
 #include "driver/plain_run.h"
 #include "driver/trainer_impl.h"
@@ -113,7 +114,7 @@ bool share_memory(const std::vector<ParameterGradient>& gradients) {
 }  // namespace
 
 // Each optimizer gets all its gradients at once. What had one before and has none now goes on with
-// zeros, as in the plain loop.
+// zeros where the plain loop does.
 void Trainer::Impl::update_plainly(const PlainRun& plain) {
   job->watch().doing(steps, "update");
   const std::vector<at::Tensor>& gradients = plain.gradients();
@@ -122,7 +123,7 @@ void Trainer::Impl::update_plainly(const PlainRun& plain) {
     const auto& [name, parameter] = model.parameters()[i];
     const bool had = recordings.had_gradient(name, parameter, gradients[i].defined()) ||
                      plain.users_gradient(i).defined();
-    if (!gradients[i].defined() && !had) continue;
+    if (!gradients[i].defined() && !(had && kZeroGradLeavesZeros)) continue;
     const at::Tensor gradient =
         gradients[i].defined() ? gradients[i] : at::zeros_like(parameter.detach());
     for (size_t optimizer : model.optimizers_of(parameter)) {

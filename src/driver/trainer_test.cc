@@ -22,7 +22,7 @@ struct NanLoss : TrainerFixture {
   void use_policy(const std::string& policy) { init(Config{{"debug.nan_loss", policy}}); }
 
   // Parameters and optimizer state: the running statistics have seen the rows, which are good.
-  static std::vector<Tensor> trained(const Task& task) {
+  static std::vector<Tensor> trained(const SmallTask& task) {
     std::vector<Tensor> all = task.tensors();
     all.erase(all.begin() + 6, all.begin() + 9);
     return all;
@@ -30,7 +30,7 @@ struct NanLoss : TrainerFixture {
 };
 
 TEST_F(NanLoss, IsAnErrorThatLeavesTheParameters) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   trainer.step(rows(4));
   const auto before = trained(task);
@@ -45,7 +45,7 @@ TEST_F(NanLoss, IsAnErrorThatLeavesTheParameters) {
 }
 
 TEST_F(NanLoss, InTheFirstStepIsAnErrorToo) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const auto before = trained(task);
   EXPECT_NE(error_of([&] { trainer.step(poisoned()); }), "no error");
@@ -55,7 +55,7 @@ TEST_F(NanLoss, InTheFirstStepIsAnErrorToo) {
 
 TEST_F(NanLoss, IsSkippedIfAskedFor) {
   use_policy("skip");
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   trainer.step(rows(4));
   const auto before = trained(task);
@@ -69,7 +69,7 @@ TEST_F(NanLoss, IsSkippedIfAskedFor) {
 
 TEST_F(NanLoss, OfOneMicroBatchSkipsTheStep) {
   init(Config{{"debug.nan_loss", "skip"}, {"pipeline.num_micro_batch", 2}});
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const auto before = trained(task);
   EXPECT_TRUE(trainer.step(poisoned()).skipped);
@@ -79,7 +79,7 @@ TEST_F(NanLoss, OfOneMicroBatchSkipsTheStep) {
 
 TEST_F(NanLoss, IsWhatThePlainLoopMakesOfItIfIgnored) {
   use_policy("ignore");
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const StepResult result = trainer.step(poisoned());
   EXPECT_FALSE(result.skipped);
@@ -88,7 +88,7 @@ TEST_F(NanLoss, IsWhatThePlainLoopMakesOfItIfIgnored) {
 }
 
 TEST_F(NanLoss, ThatTheStepReadsBackIsAnErrorAllTheSame) {
-  Task task;
+  SmallTask task;
   double seen = 0;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     const Tensor loss = task.step()(batch).loss;
@@ -102,7 +102,7 @@ TEST_F(NanLoss, ThatTheStepReadsBackIsAnErrorAllTheSame) {
 }
 
 TEST_F(NanLoss, OfInfiniteSizeCountsAsOne) {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   Batch batch = rows(4);
   batch[1][0][0] = INFINITY;
@@ -120,9 +120,9 @@ struct OutOfMemory : TrainerFixture {
 TEST_F(OutOfMemory, WhileRecordingIsAnErrorAndASmallerBatchWorks) {
   DeviceMemory memory;
   const DeviceMemory::Use use(memory);
-  Task plain;
+  SmallTask plain;
   for (int i = 0; i < 3; ++i) plain.train_plainly(rows(4));
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
   const Batch large = rows(kMany);
   memory.set_limit(memory.account().in_use + kMegabyte);
@@ -143,7 +143,7 @@ TEST_F(OutOfMemory, WhileRecordingIsAnErrorAndASmallerBatchWorks) {
 TEST_F(OutOfMemory, ForThePlanIsAnErrorAndASmallerBatchWorks) {
   DeviceMemory memory;
   const DeviceMemory::Use use(memory);
-  Task task;
+  SmallTask task;
   const Batch large = rows(kMany);
   const int64_t in_use = memory.account().in_use;
   float one = 1;
@@ -196,7 +196,7 @@ TEST_F(ChangedParameter, OfAnotherTypeIsRecordedAgain) {
 // --- evaluation ---------------------------------------------------------------------------------
 
 struct Evaluation : TrainerFixture {
-  Task task;
+  SmallTask task;
   Trainer trainer = task.trainer();
 };
 
@@ -265,7 +265,7 @@ TEST_F(Evaluation, MayHaveScopesAndReadBack) {
 }
 
 TEST_F(Evaluation, BetweenStepsChangesNothing) {
-  Task plain;
+  SmallTask plain;
   for (int i = 0; i < 3; ++i) {
     trainer.evaluate(task.step(), rows(5));
     trainer.step(rows(4));
@@ -277,7 +277,7 @@ TEST_F(Evaluation, BetweenStepsChangesNothing) {
 // --- threads ------------------------------------------------------------------------------------
 
 std::vector<Tensor> train_alone(uint64_t seed) {
-  Task task(seed);
+  SmallTask task(seed);
   Trainer trainer = task.trainer();
   for (int i = 0; i < 20; ++i) trainer.step(rows(4 + i % 3));
   return task.tensors();
@@ -285,7 +285,7 @@ std::vector<Tensor> train_alone(uint64_t seed) {
 
 TEST_F(Evaluation, OfOneTrainerWhileAnotherTrainsOnAnotherThread) {
   const auto expected = train_alone(5);
-  Task other(5);
+  SmallTask other(5);
   Trainer training = other.trainer();
   std::thread thread([&] {
     for (int i = 0; i < 20; ++i) training.step(rows(4 + i % 3));
@@ -301,10 +301,10 @@ TEST_F(Threads, WithATrainerEachGiveWhatOneThreadGives) {
   const std::vector<uint64_t> seeds{1, 2, 3};
   std::vector<std::vector<Tensor>> expected;
   for (const uint64_t seed : seeds) expected.push_back(train_alone(seed));
-  std::vector<Task> tasks;
+  std::vector<SmallTask> tasks;
   std::vector<Trainer> trainers;
   for (const uint64_t seed : seeds) tasks.emplace_back(seed);
-  for (Task& task : tasks) trainers.push_back(task.trainer());
+  for (SmallTask& task : tasks) trainers.push_back(task.trainer());
   std::vector<std::thread> threads;
   for (Trainer& trainer : trainers) {
     threads.emplace_back([&trainer] {
@@ -317,7 +317,7 @@ TEST_F(Threads, WithATrainerEachGiveWhatOneThreadGives) {
 
 TEST_F(Threads, MayTakeTurnsWithOneTrainer) {
   const auto expected = train_alone(4);
-  Task task(4);
+  SmallTask task(4);
   Trainer trainer = task.trainer();
   for (int i = 0; i < 20; ++i) {
     std::thread([&] { trainer.step(rows(4 + i % 3)); }).join();

@@ -99,7 +99,7 @@ void expect_no_trace(const std::function<std::vector<Tensor>()>& train,
 }
 
 std::vector<Tensor> train_with_dropout(TrainerOptions options = {}) {
-  Task task;
+  SmallTask task;
   task.net->drop->options.p(0.5);
   Trainer trainer = task.trainer(options);
   for (int i = 0; i < 5; ++i) trainer.step(rows(8, i));
@@ -136,7 +136,7 @@ TEST_F(VerifySteps, LeavesNoTraceWithClipping) {
 
 TEST_F(VerifySteps, LeavesNoTraceWithSeveralOptimizers) {
   expect_no_trace([] {
-    Task task;
+    SmallTask task;
     torch::optim::SGD first(task.net->first->parameters(),
                             torch::optim::SGDOptions(0.1).momentum(0.9));
     torch::optim::RMSprop rest(task.net->head->parameters(), 0.01);
@@ -149,7 +149,7 @@ TEST_F(VerifySteps, LeavesNoTraceWithSeveralOptimizers) {
 
 TEST_F(VerifySteps, LeavesNoTraceInTheUsersGradients) {
   verify(2);
-  Task task;
+  SmallTask task;
   for (Tensor& parameter : task.net->parameters()) {
     parameter.mutable_grad() = torch::full_like(parameter, 3);
   }
@@ -162,7 +162,7 @@ TEST_F(VerifySteps, LeavesNoTraceInTheUsersGradients) {
 
 TEST_F(VerifySteps, LeavesNoTraceInTheBatchThatTheStepWrites) {
   expect_no_trace([] {
-    Task task;
+    SmallTask task;
     Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
       Tensor x = batch[0];
       x.mul_(2);
@@ -179,7 +179,7 @@ TEST_F(VerifySteps, LeavesNoTraceInTheBatchThatTheStepWrites) {
 
 TEST_F(VerifySteps, LeavesNoTraceInTensorsThatTheStepClosesOver) {
   expect_no_trace([] {
-    Task task;
+    SmallTask task;
     Tensor counter = torch::ones({});
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
     Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
@@ -197,7 +197,7 @@ TEST_F(VerifySteps, LeavesNoTraceInTensorsThatTheStepClosesOver) {
 
 TEST_F(VerifySteps, LeavesNoTraceWhereTheStepThrows) {
   verify(1);
-  Task task;
+  SmallTask task;
   bool throws = true;
   Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
     const Tensor y = task.net->forward(batch[0]);
@@ -214,7 +214,7 @@ TEST_F(VerifySteps, LeavesNoTraceWhereTheStepThrows) {
 
 TEST_F(VerifySteps, SeesAStepThatReadsItsData) {
   expect_no_trace([] {
-    Task task;
+    SmallTask task;
     Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
       const Tensor loss = task.step()(batch).loss;
       return batch[0].sum().gt(0).item<bool>() ? loss : loss * 2;
@@ -370,7 +370,7 @@ class OwnMomentum : public torch::optim::Optimizer {
 // Was trained on by each step that was verified: 1.3e-2 off.
 TEST_F(VerifySteps, LeavesNoTraceInAnOptimizerOfTheUsersOwn) {
   expect_no_trace([] {
-    Task task;
+    SmallTask task;
     OwnMomentum optimizer(task.net->parameters());
     Trainer trainer(task.net, optimizer, task.step());
     for (int i = 0; i < 5; ++i) trainer.step(rows(8, i));

@@ -246,6 +246,12 @@ class GraphParser {
     if (op->schema().returns().empty()) node.results.clear();
     line.expect("(");
     for (const auto& argument : op->schema().arguments()) {
+      // A text may be of a LibTorch whose operator has fewer arguments.
+      if (!node.arguments.empty() && line.looking_at(")") && argument.default_value()) {
+        node.arguments.emplace_back();
+        node.arguments.back().constant = *argument.default_value();
+        continue;
+      }
       if (!node.arguments.empty()) line.expect(",");
       node.arguments.push_back(parse_argument(line, argument.type()));
     }

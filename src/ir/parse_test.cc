@@ -45,8 +45,7 @@ const Fault kFaults[] = {
     {"UnknownOverload", "%2: f32[] = aten::relu.x(%0) {forward}",
      "LibTorch has no operator aten::relu.x at column 25"},
     {"NoArguments", "%2: f32[] = aten::relu {forward}", "expected '(' at column 24"},
-    {"TooFewArguments", "%2: f32[] = aten::add.Tensor(%0, %0) {forward}",
-     "expected ',' at column 36"},
+    {"TooFewArguments", "%2: f32[] = aten::mul.Tensor(%0) {forward}", "expected ',' at column 32"},
     {"TooManyArguments", "%2: f32[] = aten::relu(%0, %0) {forward}", "expected ')' at column 26"},
     {"UndefinedArgument", "%2: f32[] = aten::relu(%9) {forward}", "%9 is not defined at column 26"},
     {"ArgumentIsItsOwnResult", "%2: f32[] = aten::relu(%3) {forward}",
@@ -92,6 +91,12 @@ TEST_P(ParseGraph, NamesWhatIsWrongAndWhere) {
 
 INSTANTIATE_TEST_SUITE_P(Where, ParseGraph, testing::ValuesIn(kFaults),
                          [](const auto& fault) { return fault.param.name; });
+
+TEST(ParsedNode, HasDefaultsWhereTheTextEndsBeforeTheArguments) {
+  const std::string begin = "graph\n  %0: f32[] = input 0\n  %1: f32[] = aten::add.Tensor(%0, %0";
+  const std::string end = ") {forward}\n  return loss %1\n";
+  EXPECT_EQ(print_graph(parse_graph(begin + end)), begin + ", 1" + end);
+}
 
 }  // namespace
 }  // namespace epl

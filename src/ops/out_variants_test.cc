@@ -42,6 +42,8 @@ class Replay {
   }
 
   void run(const Node& node) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as the executor calls them
+    const at::AutoGradMode as_recorded(true);
     torch::jit::Stack stack = arguments(node);
     node.op.callBoxed(&stack);
     for (size_t i = 0; i < node.results.size(); ++i) {

@@ -9,7 +9,8 @@ Node to_dense_of(Graph& graph, ValueId source) {
   Argument from;
   from.kind = Argument::Kind::kValue;
   from.values = {source};
-  node.arguments = {from, Argument{}};
+  node.arguments = {from};
+  node.arguments.resize(op.schema().arguments().size());  // LibTorch 2 has a third one
   TensorType type = graph.value(source).type;
   type.layout = c10::kStrided;
   type.strides = contiguous_strides(type.sizes);

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "config/libtorch.h"
 #include "runtime/segments.h"
 
 namespace epl {
@@ -175,7 +176,14 @@ class DeviceMemory::Allocator final : public c10::Allocator {
     return *installed;
   }
 
+#if EPL_TORCH_AT_LEAST(2, 2)
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+#else
   c10::DataPtr allocate(size_t bytes) const override {
+#endif
     const Thread& thread = Thread::here();
     if (thread.pool == nullptr || bytes == 0) return previous_->allocate(bytes);
     for (Expect* expect = thread.expect; expect != nullptr; expect = expect->outer_) {

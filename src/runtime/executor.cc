@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/TensorOptions.h>
 
 #include <algorithm>
@@ -260,6 +261,8 @@ void Executor::set_seed(double seed) {
 
 void Executor::run(int segment, int first, int end) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Some kernels ask for the mode (mkldnn_rnn_layer makes what its backward reads).
+  const c10::AutoGradMode as_recorded(true);
   auto& calls = segments_[static_cast<size_t>(segment)];
   auto bound = std::lower_bound(calls.begin(), calls.end(), first,
                                 [](const BoundCall& call, int at) { return call.position < at; });

@@ -51,8 +51,8 @@ class Mailbox {
   void clear();
 
  private:
-  Waiting waiting_;
-  Doorbell bell_;
+  comm::Waiting waiting_;
+  comm::Doorbell bell_;
   std::mutex mutex_;
   std::map<LetterKey, Letter> letters_;  // guarded by mutex_
   std::atomic<uint64_t> posted_{0};      // letters since ever: what a waiting device looks at

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/util/C++17.h>
 #include <c10/util/Type.h>
 #include <c10/util/flat_hash_map.h>
 #include <torch/optim/adagrad.h>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "config/libtorch.h"
 #include "runtime/device_memory.h"
 #include "runtime/pages.h"
 #include "runtime/update_kernels.h"
@@ -28,8 +28,7 @@ namespace epl {
 namespace {
 
 using torch::optim::Optimizer;
-using StateMap =
-    ska::flat_hash_map<std::string, std::unique_ptr<torch::optim::OptimizerParamState>>;
+using StateMap = ska::flat_hash_map<StateKey, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
 // --- LibTorch's own step ---------------------------------------------------------------------
 
@@ -85,7 +84,7 @@ class ParameterIndex {
   struct Place {
     size_t group = 0;
     bool repeated = false;  // listed more than once: LibTorch steps it once for each
-    std::string key;        // of its state
+    StateKey key;           // of its state
   };
 
   explicit ParameterIndex(Optimizer& optimizer) : optimizer_(optimizer) { rebuild(); }
@@ -121,8 +120,7 @@ class ParameterIndex {
       for (const at::Tensor& parameter : groups[group].params()) {
         c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
         listed_.emplace_back(impl, group);
-        const auto [it, added] =
-            places_.emplace(impl, Place{group, false, c10::guts::to_string(impl)});
+        const auto [it, added] = places_.emplace(impl, Place{group, false, state_key(parameter)});
         if (!added) it->second.repeated = true;
       }
   }
@@ -182,7 +180,7 @@ struct Found {
 
 // The state under this key, made anew where there is none.
 template <typename State>
-Found<State> find_or_make_state(StateMap& states, const std::string& key) {
+Found<State> find_or_make_state(StateMap& states, const StateKey& key) {
   const auto it = states.find(key);
   if (it != states.end() && it->second != nullptr)
     return {static_cast<State*>(it->second.get()), false};
@@ -203,7 +201,7 @@ class Rule<torch::optim::SGD> {
   static constexpr const char* kName = "fused SGD";
   static constexpr bool kBumpsVersion = false;  // LibTorch writes through parameter.data()
 
-  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
             const at::Tensor& parameter) {
     step.learning_rate = options.lr();
     step.weight_decay = options.weight_decay();
@@ -230,7 +228,7 @@ class AdamRule {
   static constexpr const char* kName = kDecoupled ? "fused AdamW" : "fused Adam";
   static constexpr bool kBumpsVersion = true;
 
-  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
             const at::Tensor& parameter) {
     const auto [state, fresh] = find_or_make_state<State>(states, key);
     if (fresh) {
@@ -293,7 +291,7 @@ class Rule<torch::optim::RMSprop> {
   static constexpr const char* kName = "fused RMSprop";
   static constexpr bool kBumpsVersion = true;
 
-  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
             const at::Tensor& parameter) {
     const bool has_momentum = options.momentum() > 0;
     const auto [state, fresh] = find_or_make_state<State>(states, key);
@@ -332,7 +330,7 @@ class Rule<torch::optim::Adagrad> {
   static constexpr bool kBumpsVersion = true;
 
   // The state is made by the optimizer's constructor; LibTorch complains where it is missing.
-  bool fill(Step& step, const Options& options, StateMap& states, const std::string& key,
+  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
             const at::Tensor& parameter) {
     const auto it = states.find(key);
     if (it == states.end() || it->second == nullptr) return false;

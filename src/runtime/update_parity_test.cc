@@ -235,7 +235,7 @@ TEST(EveryOptimizer, SavesTheBytesThatLibTorchSaves) {
     std::vector<std::vector<Tensor>> gradients(3);
     for (auto& of_step : gradients)
       for (const Tensor& value : start)
-        of_step.push_back(at::randn_like(value, {}, at::MemoryFormat::Preserve));
+        of_step.push_back(at::randn_like(value, at::TensorOptions(), at::MemoryFormat::Preserve));
 
     const auto expected = c.make({OptimizerParamGroup(parameters)});
     for (const auto& of_step : gradients) {

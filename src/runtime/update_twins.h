@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/libtorch.h"
 #include "runtime/update.h"
 
 namespace epl {
@@ -72,10 +73,8 @@ inline void expect_same(Optimizer& expected, Optimizer& actual) {
     for (size_t i = 0; i < ours.size(); ++i) {
       SCOPED_TRACE(testing::Message() << "group " << g << ", parameter " << i);
       EXPECT_TRUE(same_bits(theirs[i], ours[i]));
-      const auto their_state =
-          expected.state().find(c10::guts::to_string(theirs[i].unsafeGetTensorImpl()));
-      const auto our_state =
-          actual.state().find(c10::guts::to_string(ours[i].unsafeGetTensorImpl()));
+      const auto their_state = expected.state().find(epl::state_key(theirs[i]));
+      const auto our_state = actual.state().find(epl::state_key(ours[i]));
       ASSERT_EQ(their_state == expected.state().end(), our_state == actual.state().end());
       if (our_state == actual.state().end()) continue;
       const Contents theirs_inside = contents_of(*their_state->second);
@@ -141,7 +140,8 @@ struct Twins {
   std::vector<Tensor> random_gradients() const {
     std::vector<Tensor> gradients;
     for (const Tensor& parameter : our_parameters)
-      gradients.push_back(at::randn_like(parameter.detach(), {}, at::MemoryFormat::Preserve));
+      gradients.push_back(
+          at::randn_like(parameter.detach(), at::TensorOptions(), at::MemoryFormat::Preserve));
     return gradients;
   }
 

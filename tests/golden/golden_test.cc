@@ -7,20 +7,18 @@
 #include <epl/strategy.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include "base/text.h"
 #include "driver/compile.h"
 #include "ir/text.h"
 #include "program/text.h"
+#include "tests/golden/golden_file.h"
 #include "tests/models/steps.h"
 #include "tests/models/transformer.h"
 
 namespace epl {
 namespace {
 
+using golden::expect_golden;
 using models::ModelStep;
 
 // Convolution, batch norm and a ReLU in place, twice; then a linear layer.
@@ -91,24 +89,6 @@ ModelStep make_step(const std::string& name) {
     return models::classifier(name, std::make_shared<Attention>(), torch::randn({2, 3, 8}), 5);
   }
   return models::classifier(name, std::make_shared<LstmStep>(), torch::randn({2, 3}), 4);
-}
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-// Compares `text` with the file of that name beside this one, or rewrites the file.
-void expect_golden(const std::string& name, const std::string& text) {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / name;
-  const char* update = std::getenv("EPL_UPDATE_GOLDEN");
-  if (update != nullptr && std::string(update) == "1") {
-    std::ofstream(path) << text;
-  } else {
-    EXPECT_EQ(read(path), text) << name << " is not what is made today; see golden_test.cc";
-  }
 }
 
 class Golden : public testing::TestWithParam<const char*> {};

@@ -5,42 +5,18 @@
 #include <epl/epl.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <regex>
 
 #include "base/text.h"
 #include "config/test_environment.h"
 #include "examples/moe/moe_layer.h"
+#include "tests/golden/golden_file.h"
 
 namespace epl {
 namespace {
 
+using golden::expect_golden;
 using torch::Tensor;
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-// Read before the fixture puts EPL's variables away.
-const bool kUpdate = [] {
-  const char* update = std::getenv("EPL_UPDATE_GOLDEN");
-  return update != nullptr && std::string(update) == "1";
-}();
-
-// Compares `text` with the file of that name beside this one, or rewrites the file.
-void expect_golden(const std::string& name, const std::string& text) {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / name;
-  if (kUpdate) {
-    std::ofstream(path) << text;
-  } else {
-    EXPECT_EQ(read(path), text) << name << " is not what is made today; see split_golden_test.cc";
-  }
-}
 
 // The notes of a plan, and what each program moves: without the numbers of slots and their places,
 // which change with anything.

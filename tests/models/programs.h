@@ -39,8 +39,11 @@ inline parity::MakeBatch batches_named(const std::string& name, int times) {
     for (const torch::Tensor& tensor : own) {
       const torch::Tensor rows = torch::cat(std::vector<torch::Tensor>(times, tensor));
       const torch::Tensor order = torch::randperm(rows.size(0));
-      batch.push_back(rows.is_floating_point() ? rows + 0.1 * torch::randn_like(rows)
-                                               : rows.index_select(0, order));
+      // Within the range of the model's own: LibTorch 2 refuses a cross entropy of others than [0,
+      // 1].
+      batch.push_back(rows.is_floating_point()
+                          ? (rows + 0.1 * torch::randn_like(rows)).clamp(rows.min(), rows.max())
+                          : rows.index_select(0, order));
     }
     return batch;
   };

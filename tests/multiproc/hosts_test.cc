@@ -21,7 +21,7 @@ void start_on_hosts(TestWorkers& workers, const TestHosts& hosts, const std::vec
       JoinRequest request =
           request_for(static_cast<int>(index), static_cast<int>(places.size()), 29400);
       request.master_host = TestHosts::address(places[0]);
-      const auto membership = join(request);
+      const auto membership = join_job(request);
       body(*membership, say);
     });
   }

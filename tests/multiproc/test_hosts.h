@@ -78,7 +78,7 @@ class TestHosts {
       while (true) pause();
     }
     close(ends[1]);
-    const Descriptor heard(ends[0]);
+    const comm::Descriptor heard(ends[0]);
     if (holder < 0) return fail("fork");
     holders_.push_back(holder);
     char answer = 1;
@@ -96,7 +96,7 @@ class TestHosts {
 
   static void enter_namespaces(pid_t holder) {
     for (const char* kind : {"net", "uts"}) {
-      const Descriptor space(
+      const comm::Descriptor space(
           open(concat("/proc/", holder, "/ns/", kind).c_str(), O_RDONLY | O_CLOEXEC));
       if (setns(space.get(), 0) != 0) _exit(1);
     }

@@ -142,7 +142,7 @@ class TestTraining {
       if (shared_memory_.count(name) == 0) found += concat("/dev/shm/", name, "\n");
     }
     try {
-      listen_at("127.0.0.1", port_);
+      comm::listen_at("127.0.0.1", port_);
     } catch (const std::exception& error) {
       found += error.what();
     }
@@ -152,8 +152,8 @@ class TestTraining {
  private:
   struct Process {
     pid_t pid = 0;
-    Descriptor ended;  // readable once the process has
-    Descriptor voice;
+    comm::Descriptor ended;  // readable once the process has
+    comm::Descriptor voice;
     std::string said;
     bool running = true;
     int code = 0;
@@ -195,8 +195,8 @@ class TestTraining {
     close(ends[1]);
     Process process;
     process.pid = pid;
-    process.ended = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    process.voice = Descriptor(ends[0]);
+    process.ended = comm::Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    process.voice = comm::Descriptor(ends[0]);
     fcntl(process.voice.get(), F_SETFL, O_NONBLOCK);
     processes_.push_back(std::move(process));
   }

@@ -217,7 +217,7 @@ TEST(CutHost, EndsTheWorkersOfBothSides) {
 
 TEST(TakenPort, IsNamedByAllWorkers) {
   TestTraining job;
-  const Descriptor taken = listen_at("127.0.0.1", job.port());
+  const comm::Descriptor taken = comm::listen_at("127.0.0.1", job.port());
   for (const int index : {0, 1}) job.start_worker(index, 2, {}, kQuick);
   await_start(job, 2);
   for (const size_t index : {0u, 1u}) {

@@ -1,4 +1,5 @@
 // Networks for text and speech train as in the plain loop.
+#include "config/libtorch.h"
 #include "tests/models/recurrent.h"
 #include "tests/models/transformer.h"
 #include "tests/parity/parity.h"
@@ -34,14 +35,20 @@ TEST(Language, StackedLstm) {
                      bit_equal()));
 }
 
+// In the plain loop the gates of a GRU are views with gaps, which EPL's graph does not have.
+Exactness of_gates() {
+  if (!EPL_TORCH_AT_LEAST(2, 0)) return bit_equal();
+  return within(1e-6, "sigmoid of LibTorch 2 rounds views with gaps in another way");
+}
+
 TEST(Language, Gru) {
   EXPECT_TRUE(
-      parity(language_model<models::GruLanguageModel>(0.5, kVocabulary, 16, 1), text, bit_equal()));
+      parity(language_model<models::GruLanguageModel>(0.5, kVocabulary, 16, 1), text, of_gates()));
 }
 
 TEST(Language, StackedGru) {
   EXPECT_TRUE(parity(language_model<models::GruLanguageModel>(0.5, kVocabulary, 16, 2, 0.0), text,
-                     bit_equal()));
+                     of_gates()));
 }
 
 TEST(Language, LstmCellInALoop) {

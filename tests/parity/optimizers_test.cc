@@ -1,5 +1,6 @@
 // Every optimizer, every way to configure one, and what users do to the gradients before the
 // update.
+#include "config/libtorch.h"
 #include "tests/models/mlp.h"
 #include "tests/models/unusual.h"
 #include "tests/models/vision.h"
@@ -289,7 +290,7 @@ class SignDescent : public torch::optim::Optimizer {
     for (auto& group : param_groups_) {
       for (auto& parameter : group.params()) {
         if (!parameter.grad().defined()) continue;
-        auto& slot = state_[c10::guts::to_string(parameter.unsafeGetTensorImpl())];
+        auto& slot = state_[epl::state_key(parameter)];
         if (!slot) {
           auto fresh = std::make_unique<SignState>();
           fresh->velocity(torch::zeros_like(parameter));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "config/libtorch.h"
 #include "runtime/random_streams.h"
 #include "tests/parity/on_devices.h"
 #include "tests/parity/rounding.h"
@@ -85,7 +86,7 @@ void append_tensors(const std::vector<NamedModule>& modules,
     for (const auto& group : optimizers[i]->param_groups()) {
       for (const torch::Tensor& parameter : group.params()) {
         const auto& all = optimizers[i]->state();
-        auto found = all.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+        auto found = all.find(epl::state_key(parameter));
         if (found == all.end()) continue;
         ++states;
         for (const auto& [key, tensor] : members_of(*found->second)) {

@@ -78,7 +78,8 @@ Program nudged(Program program, int64_t which) {
 }  // namespace
 
 Variant undivided(const Variant& variant) {
-  Variant whole = Variant().steps(variant.steps());
+  Variant whole;
+  whole.steps(variant.steps());
   const TrainerOptions& options = variant.options();
   if (options.clip_grad_norm > 0) whole.clip_norm(options.clip_grad_norm, options.clip_norm_type);
   if (options.clip_grad_value > 0) whole.clip_value(options.clip_grad_value);

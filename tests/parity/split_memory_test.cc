@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "config/libtorch.h"
 #include "config/test_environment.h"
 #include "runtime/test_pages.h"
 #include "tests/parity/split_pair.h"
@@ -25,8 +26,8 @@ TEST(SplitMemory, OfAWorkerIsThatOfItsPieces) {
       const torch::Tensor& weight = pair.net->head->weight;
       EXPECT_LT(resident_share(weight), 0.6);
       auto& states = pair.optimizer.state();
-      const auto& state = static_cast<const torch::optim::AdamParamState&>(
-          *states.at(c10::guts::to_string(weight.unsafeGetTensorImpl())));
+      const auto& state =
+          static_cast<const torch::optim::AdamParamState&>(*states.at(epl::state_key(weight)));
       EXPECT_LT(resident_share(state.exp_avg()), 0.6);
       EXPECT_LT(resident_share(state.exp_avg_sq()), 0.6);
       EXPECT_GT(resident_share(state.exp_avg()), 0.4);

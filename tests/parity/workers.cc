@@ -1,6 +1,7 @@
 // Trainings on several workers: each worker is a process forked from the test, which hands its
 // trace back in a file.
 #include <arpa/inet.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -18,6 +19,13 @@
 
 namespace epl::parity {
 namespace {
+
+// Debian's LibTorch 2 has a guard for Vulkan devices, though none of them. Autograd starts a thread
+// for it in the first backward(), and would refuse to run in the workers that are forked after that.
+[[maybe_unused]] const bool kNoVulkan = [] {
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kVulkan)].store(nullptr);
+  return true;
+}();
 
 int free_port() {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
