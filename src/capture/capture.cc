@@ -3,13 +3,12 @@
 #include <ATen/SequenceNumber.h>
 #include <epl/collection.h>
 
-#include <algorithm>
-#include <cstring>
 #include <limits>
 #include <set>
 
 #include "base/check.h"
 #include "capture/backward.h"
+#include "capture/contents_hash.h"
 #include "capture/recorder.h"
 #include "capture/watched_inputs.h"
 #include "config/collected.h"
@@ -142,24 +141,10 @@ class LeafContents {
   }
 
  private:
-  static uint64_t hash_of(const at::Tensor& tensor) {
-    const bool has_memory = tensor.defined() && tensor.layout() == c10::kStrided &&
-                            tensor.device().is_cpu() && tensor.is_non_overlapping_and_dense();
-    if (!has_memory) return 0;
-    const auto* bytes = static_cast<const char*>(tensor.data_ptr());
-    const size_t count = tensor.nbytes();
-    uint64_t hash = 14695981039346656037ULL;
-    for (size_t i = 0; i < count; i += sizeof(uint64_t)) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes + i, std::min(sizeof word, count - i));
-      hash = (hash ^ word) * 1099511628211ULL;
-    }
-    return hash;
-  }
   std::vector<uint64_t> hashes() const {
     std::vector<uint64_t> all;
     for (const auto* tensors : {&request_.parameters, &request_.state}) {
-      for (const auto& [name, tensor] : *tensors) all.push_back(hash_of(tensor));
+      for (const auto& [name, tensor] : *tensors) all.push_back(hash_of_contents(tensor));
     }
     return all;
   }

@@ -247,7 +247,7 @@ bool Recorder::reads_back(const Node& node) const {
 
 // Keeps the node of an empty tensor if this node fills it, else turns the tensor into a constant.
 void Recorder::settle_uninitialized(const Node& node) {
-  if (uninitialized_.empty()) return;
+  if (uninitialized_.empty() && made_.empty()) return;
   const auto& schema = node.op.schema();
   for (size_t i = 0; i < node.arguments.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
@@ -256,7 +256,9 @@ void Recorder::settle_uninitialized(const Node& node) {
     const bool places = i == 0 && writes && places_filled(graph_, node) > 0;
     const bool views = alias != nullptr && !alias->isWrite();
     for (ValueId id : node.arguments[i].values) {
-      if (id == kNoValue || views || resizes(node.op)) continue;
+      if (id == kNoValue || views) continue;
+      check_made(graph_.value(id).storage);
+      if (resizes(node.op)) continue;
       // Where there are no elements C++ cannot have filled any.
       if (alias == nullptr && graph_.value(id).type.numel() == 0) continue;
       if (all || places) {
@@ -305,7 +307,9 @@ void Recorder::filled_by_cpp(ValueId root) {
 
 ValueId Recorder::returned(const at::Tensor& tensor) {
   const ValueId id = value_of(tensor);
-  if (id != kNoValue) filled_by_cpp(graph_.value(id).storage);
+  if (id == kNoValue) return id;
+  check_made(graph_.value(id).storage);
+  filled_by_cpp(graph_.value(id).storage);
   return id;
 }
 
@@ -347,9 +351,7 @@ void Recorder::restore_written() {
   generators_.restore();
 }
 
-bool Recorder::writes(const at::Tensor& tensor) const {
-  return saved_.count(root_of(tensor)) != 0;
-}
+bool Recorder::writes(const at::Tensor& tensor) const { return saved_.count(root_of(tensor)) != 0; }
 
 void Recorder::describe_written(RunEffects& effects) const {
   for (const auto& [root, saved] : saved_) {
@@ -499,6 +501,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});
   }
+  if (phase_ == Phase::kForward) note_made(graph_.nodes.back(), index);
   if (resizes(op) && grows(graph_.nodes.back())) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_[graph_.value(before).storage] = Uninitialized{index, made, 0, true};

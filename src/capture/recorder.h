@@ -128,7 +128,8 @@ class Recorder {
   void cannot_be_replayed(const std::string& why);
   const std::string& unreplayable() const { return unreplayable_; }
 
-  // `returned` is what will be read of the graph. The recorder is spent. Whatever else the step made should be gone by now.
+  // `returned` is what will be read of the graph. The recorder is spent. Whatever else the step
+  // made should be gone by now.
   Graph take_graph(const std::vector<ValueId>& returned = {});
 
  private:
@@ -150,6 +151,10 @@ class Recorder {
   void spread_variation(const Node& node);
   Argument read(const c10::IValue& value);
   void settle_uninitialized(const Node& node);
+  void note_made(const Node& node, int index);
+  void check_made(ValueId root);
+  std::optional<WeakStorage> storage_of_root(ValueId root) const;
+  at::Tensor tensor_in(const WeakStorage& storage, ValueId root) const;
   void filled_by_op(ValueId id, int64_t elements);
   void filled_by_cpp(ValueId root);
   std::vector<Node> settle_temporaries();
@@ -204,7 +209,14 @@ class Recorder {
     bool resized = false;  // larger than it was: what it held before may still be there
   };
   std::map<ValueId, Uninitialized> uninitialized_;  // by root
-  std::set<int> dropped_;                           // nodes whose result became a constant
+  struct Made {
+    int node = -1;
+    WeakStorage storage;
+    uint64_t hash = 0;   // of what the operator left there
+    bool fixed = false;  // it leaves the same in every step
+  };
+  std::map<ValueId, Made> made_;  // by root, until it is read
+  std::set<int> dropped_;         // nodes whose result became a constant
 
   struct Temporary {  // a constant that the step itself may have made
     size_t leaf = 0;

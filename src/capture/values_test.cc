@@ -296,6 +296,32 @@ TEST(MemoryWithoutContents, ThatOperatorsFillPartByPartIsMadeAnewInEveryStep) {
             "mul.Tensor sum | ");
 }
 
+TEST(MemoryWithContents, ThatCppFillsIsAConstant) {
+  EXPECT_EQ(product_with([](const Tensor&) {
+              Tensor y = torch::zeros({3});
+              y.data_ptr<float>()[1] = 7;
+              return y;
+            }),
+            "mul.Tensor sum | f32[3]");
+  EXPECT_EQ(product_with([](const Tensor&) { return torch::zeros({3}); }),
+            "zeros mul.Tensor sum | ");
+}
+
+TEST(MemoryWithContents, ThatVariesAndCppFillsCannotBeReplayed) {
+  Scaled net;
+  const StepFunction filled = [&](const Batch& batch) {
+    Tensor y = batch[0].clone();
+    y.data_ptr<float>()[1] = 7;
+    return (net.weight * y).sum();
+  };
+  const Batch batch{torch::ones({3})};
+  const NamedTensors parameters{{"weight", net.weight}};
+  const NamedTensors state;
+  EXPECT_EQ(capture_step({filled, batch, parameters, state}).unreplayable,
+            "C++ writes into f32[3] that aten::clone made, by data_ptr() or accessor(): a replay "
+            "would not");
+}
+
 // The rest by C++: what an operator wrote of it is written again.
 TEST(MemoryWithoutContents, ThatOperatorsAndCppFillIsCopiedInEveryStep) {
   EXPECT_EQ(product_with([](const Tensor& x) {

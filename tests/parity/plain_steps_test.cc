@@ -170,6 +170,37 @@ TEST(ReplayedSteps, FillMemoryPlaceByPlace) {
   EXPECT_EQ(*calls, steps + 2) << "the plain loop's and two recordings";
 }
 
+// Encodings of places, as ports of Transformers compute them in each step.
+MakeProgram with_encodings(const std::shared_ptr<int>& calls) {
+  return classifier([calls](Tensor x, const Batch& batch) {
+    ++*calls;
+    const Tensor places = torch::zeros({4});
+    auto to = places.accessor<float, 1>();
+    for (int64_t i = 0; i < 4; ++i) to[i] = static_cast<float>(i * i);
+    return cross_entropy(x + places, batch[1]);
+  });
+}
+
+TEST(ReplayedSteps, FillZerosByCpp) {
+  auto calls = std::make_shared<int>(0);
+  const int steps = 8;
+  EXPECT_TRUE(parity(with_encodings(calls), rows_and_classes, bit_equal(), by_parts(steps)));
+  EXPECT_EQ(*calls, steps + 2) << "the plain loop's and two recordings";
+  EXPECT_TRUE(in_all_layouts(with_encodings(calls)));
+}
+
+// Noise of C++'s own.
+TEST(PlainSteps, FillZerosByCppWithOtherNumbers) {
+  EXPECT_TRUE(in_all_layouts(classifier_with([] {
+    auto calls = std::make_shared<int>(0);
+    return Loss([calls](Tensor x, const Batch& batch) {
+      const Tensor noise = torch::zeros({4});
+      noise.data_ptr<float>()[1] = 0.1F * static_cast<float>((*calls)++);
+      return cross_entropy(x + noise, batch[1]);
+    });
+  })));
+}
+
 TEST(PlainSteps, FillWhatAnOperatorHasNotFilled) {
   EXPECT_TRUE(in_all_layouts(classifier([](Tensor x, const Batch& batch) {
     Tensor scale = torch::empty({4});
