@@ -31,7 +31,7 @@ void Recorder::note_made(const Node& node, int index) {
   if (id == kNoValue || graph_.value(id).storage != id) return;
   const auto known = storage_of_root(id);
   if (!known) return;
-  made_[id] = Made{index, *known, hash_of_contents(tensor_in(*known, id)), fixed};
+  made_.insert_or_assign(id, Made{index, *known, hash_of_contents(tensor_in(*known, id)), fixed});
 }
 
 // Before an operator reads or writes it.
