@@ -52,14 +52,7 @@ struct FaultHandler {
 
   static void handle(int number, siginfo_t* info, void* context) {
     WatchedInputs* const inputs = current;
-    for (const auto& pages : inputs->pages_) {
-      if (!pages.mapping->holds(info->si_addr)) continue;
-      int64_t none = -1;
-      inputs->touched_.compare_exchange_strong(none, static_cast<int64_t>(pages.input));
-      inputs->protect(PROT_READ | PROT_WRITE);
-      return;
-    }
-    hand_on(number, info, context);
+    if (inputs == nullptr || !inputs->note(info->si_addr)) hand_on(number, info, context);
   }
 
   static void hand_on(int number, siginfo_t* info, void* context) {
@@ -94,8 +87,8 @@ WatchedInputs::WatchedInputs(const Batch& batch) {
   const c10::AutoGradMode no_grad(false);
   for (size_t i = 0; i < batch.size(); ++i) {
     at::Tensor copy = batch[i].detach().clone();
-    const bool plain_memory =
-        copy.layout() == c10::kStrided && copy.device().is_cpu() && copy.numel() > 0;
+    const bool plain_memory = copy.layout() == c10::kStrided && copy.device().is_cpu() &&
+                              copy.numel() > 0 && !copy.is_quantized();
     if (plain_memory) {
       std::shared_ptr<Mapping> mapping;
       copy = in_pages(copy, mapping);
@@ -109,6 +102,18 @@ WatchedInputs::WatchedInputs(const Batch& batch) {
 WatchedInputs::~WatchedInputs() {
   open();
   if (handles_faults_) FaultHandler::uninstall();
+}
+
+// Whether the address is one of its own, which is noted, and all pages are opened for good.
+bool WatchedInputs::note(const void* address) {
+  for (const Pages& pages : pages_) {
+    if (!pages.mapping->holds(address)) continue;
+    int64_t none = -1;
+    touched_.compare_exchange_strong(none, static_cast<int64_t>(pages.input));
+    protect(PROT_READ | PROT_WRITE);
+    return true;
+  }
+  return false;
 }
 
 void WatchedInputs::protect(int access) const {

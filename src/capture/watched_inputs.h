@@ -45,6 +45,7 @@ class WatchedInputs {
   };
   friend struct FaultHandler;
   static at::Tensor in_pages(const at::Tensor& copy, std::shared_ptr<Mapping>& mapping);
+  bool note(const void* address);
   void protect(int access) const;
 
   Batch batch_;
