@@ -44,13 +44,9 @@ See rough_gradients(uint64_t seed) {
 parity::Program program_of(const Recipe& recipe, const See& see = nullptr) {
   auto net = std::make_shared<Net>(recipe);
   auto optimizer = make_optimizer(recipe, *net);
-  parity::Program program;
-  for (int turn = 0; turn < recipe.training.turns; ++turn) {
-    program.turns.push_back(
-        {{{"", net}}, {optimizer}, [net, recipe, turn, see](const Batch& batch) {
-           return run_recipe(recipe, *net, batch, turn, see);
-         }});
-  }
+  parity::Program program = parity::program(net, optimizer, [net, recipe, see](const Batch& batch) {
+    return run_recipe(recipe, *net, batch, /*turn=*/0, see);
+  });
   program.before_step = [net, optimizer, recipe](int step) {
     for (const Event& event : recipe.training.events) {
       if (event.step != step) continue;
