@@ -44,9 +44,13 @@ See rough_gradients(uint64_t seed) {
 parity::Program program_of(const Recipe& recipe, const See& see = nullptr) {
   auto net = std::make_shared<Net>(recipe);
   auto optimizer = make_optimizer(recipe, *net);
-  parity::Program program = parity::program(net, optimizer, [net, recipe, see](const Batch& batch) {
-    return run_recipe(recipe, *net, batch, /*turn=*/0, see);
-  });
+  parity::Program program;
+  for (int turn = 0; turn < recipe.training.turns; ++turn) {
+    program.turns.push_back(
+        {{{"", net}}, {optimizer}, [net, recipe, turn, see](const Batch& batch) {
+           return run_recipe(recipe, *net, batch, turn, see);
+         }});
+  }
   program.before_step = [net, optimizer, recipe](int step) {
     for (const Event& event : recipe.training.events) {
       if (event.step != step) continue;
@@ -120,8 +124,9 @@ Trace train_by_epl(const Case& one) {
   }
   std::vector<Trace> workers = parity::train_on_workers(make, batches(one.recipe), one.variant);
   for (const Trace& worker : workers) {
-    if (!parity::compare(workers[0], worker, parity::bit_equal(), one.variant)) {
-      throw std::runtime_error("workers have different parameters");
+    const auto same = parity::compare(workers[0], worker, parity::bit_equal(), one.variant);
+    if (!same) {
+      throw std::runtime_error(std::string("workers have different parameters: ") + same.message());
     }
   }
   return workers[0];

@@ -176,7 +176,9 @@ StepOutput run_recipe(const Recipe& recipe, const Net& net, const Batch& batch, 
   std::map<std::string, Tensor> metrics;
   for (const Metric& metric : recipe.metrics) {
     const Tensor value = values[static_cast<size_t>(metric.value)].detach();
-    metrics["m" + std::to_string(metric.value)] = metric.whole ? value : value.mean();
+    // Each trainer's own: a trace knows metrics by name.
+    const std::string name = "m" + std::to_string(metric.value) + "." + std::to_string(turn);
+    metrics[name] = metric.whole ? value : value.mean();
   }
   return {loss, metrics};
 }
