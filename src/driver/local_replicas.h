@@ -33,6 +33,12 @@ struct LocalReplicas {
     for (const auto& replica : each) replica->streams.begin_step(step);
   }
 
+  // Before a step that runs without them: the memory of a plain step and that of a replayed one are
+  // never held at once. The next replay takes it again.
+  void release_arenas() const {
+    for (const auto& replica : each) replica->arena.release();
+  }
+
   // How many numbers each device drew since then; asked a second time, none.
   std::vector<uint64_t> take_drawn() const {
     std::vector<uint64_t> drawn;

@@ -172,7 +172,7 @@ void PlainRun::run_micro_batch(const Batch& batch, const PlainRunRequest& reques
   if (request.observe) observed = request.observe(batch, request.seed);
   if (!observed) return call(batch, request.seed, run);
   remember_outside(request);
-  take(*observed, run);
+  take(std::move(*observed), run);
   add_span(run, Span::Kind::kForward, begin);
 }
 
@@ -191,7 +191,18 @@ void PlainRun::call(const Batch& batch, double seed, DeviceRun& run) {
   add_span(run, Span::Kind::kBackward, half);
 }
 
-void PlainRun::take(const Capture& capture, DeviceRun& run) {
+namespace {
+
+// As autograd gives it to grad(): itself where nobody else has it, and as its parameter lies.
+at::Tensor as_grad(at::Tensor gradient, const at::Tensor& parameter) {
+  const bool own = gradient.layout() == c10::kStrided && gradient.use_count() == 1 &&
+                   gradient.storage().use_count() == 1 && gradient.strides() == parameter.strides();
+  return own ? gradient : gradient.clone();
+}
+
+}  // namespace
+
+void PlainRun::take(Capture capture, DeviceRun& run) {
   const c10::AutoGradMode no_grad(false);
   capture.effects.apply();
   run.losses.push_back(capture.loss);
@@ -200,11 +211,11 @@ void PlainRun::take(const Capture& capture, DeviceRun& run) {
     add_metric(run, metric.collection, metric.name, capture.metric_values[i]);
   }
   for (size_t i = 0; i < capture.effects.gradients.size(); ++i) {
-    const at::Tensor& gradient = capture.effects.gradients[i];
+    at::Tensor gradient = std::exchange(capture.effects.gradients[i], at::Tensor());
     if (!gradient.defined()) continue;
-    at::Tensor& sum = model_.parameters()[i].second.mutable_grad();
-    // Autograd may give two parameters the same tensor.
-    sum = sum.defined() ? sum + gradient : gradient.clone();
+    const at::Tensor& parameter = model_.parameters()[i].second;
+    at::Tensor& sum = parameter.mutable_grad();
+    sum = sum.defined() ? sum + gradient : as_grad(std::move(gradient), parameter);
   }
 }
 

@@ -62,7 +62,7 @@ class PlainRun {
   void run_device(size_t device, const PlainRunRequest& request);
   void run_micro_batch(const Batch& batch, const PlainRunRequest& request, DeviceRun& run);
   void call(const Batch& batch, double seed, DeviceRun& run);
-  void take(const Capture& capture, DeviceRun& run);
+  void take(Capture capture, DeviceRun& run);
   void take_gradients(const PlainRunRequest& request);
   void remember_state(const PlainRunRequest& request);
   void remember_outside(const PlainRunRequest& request);

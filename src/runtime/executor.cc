@@ -92,10 +92,14 @@ struct Executor::BoundLeaf {
 
 void Arena::ensure(int64_t bytes) {
   if (bytes <= bytes_) return;
-  memory_.clear();  // before the new one is there, so that both never count at once
-  bytes_ = 0;
+  release();  // before the new one is there, so that both never count at once
   memory_ = c10::GetAllocator(device_.type())->allocate(static_cast<size_t>(bytes));
   bytes_ = bytes;
+}
+
+void Arena::release() {
+  memory_.clear();
+  bytes_ = 0;
 }
 
 Executor::Executor(const Program& program, const Arena& arena, std::vector<at::Tensor> leaf_tensors,

@@ -26,6 +26,7 @@ class Arena {
   // Grows to at least `bytes`; what lay in it is lost. The memory comes from the allocator of the
   // device that this thread uses.
   void ensure(int64_t bytes);
+  void release();
   char* base() const { return static_cast<char*>(memory_.get()); }
   int64_t bytes() const { return bytes_; }
   c10::Device device() const { return device_; }
