@@ -66,12 +66,6 @@ Argument constant_argument(c10::IValue constant) {
   return argument;
 }
 
-bool returns_view(const c10::OperatorHandle& op) {
-  const auto& returns = op.schema().returns();
-  return !returns.empty() && returns[0].alias_info() != nullptr &&
-         !returns[0].alias_info()->isWrite();
-}
-
 // The place that a view operator gives on a tensor of this place, found on LibTorch's meta device.
 std::vector<TensorType> infer_view(const Graph& graph, const Node& node) {
   torch::jit::Stack stack;
@@ -106,8 +100,10 @@ class Purifier {
   explicit Purifier(Graph& graph) : graph_(graph) {}
 
   bool run() {
+    find_what_outlives();
+    const bool moved = become_views();
     find_writes();
-    if (pure_roots_.empty()) return false;
+    if (pure_roots_.empty()) return moved;
     for (auto& node : graph_.nodes) {
       ++time_;
       rewrite(node);
@@ -125,6 +121,27 @@ class Purifier {
   };
 
   ValueId root(ValueId id) const { return graph_.value(id).storage; }
+
+  void find_what_outlives() {
+    for (const auto& leaf : graph_.leaves) {
+      if (leaf.kind != Leaf::Kind::kInput) outlives_.insert(root(leaf.value));
+    }
+  }
+
+  // transpose_ and its like change how a tensor is seen, not its contents: as views they leave the
+  // tensor that they are given as it is, which a replay meets again in the next step.
+  bool become_views() {
+    bool any = false;
+    for (Node& node : graph_.nodes) {
+      const auto target = changes_place_only(node.op) ? pure_target(node) : std::nullopt;
+      const auto functional = target ? functional_variant(node.op) : std::nullopt;
+      if (!functional || outlives_.count(root(node.arguments[*target].values[0])) != 0) continue;
+      node.op = *functional;
+      node.arguments.resize(functional->schema().arguments().size());
+      any = true;
+    }
+    return any;
+  }
 
   // The one argument that an in-place or out= node writes, if it is one that can be made pure.
   static std::optional<size_t> pure_target(const Node& node) {
@@ -161,7 +178,6 @@ class Purifier {
     }
     const auto functional = functional_variant(node.op);
     if (!functional) return false;
-    if (returns_view(*functional)) return true;
     // Which element gets which number depends on how the tensor lies.
     if (is_random(node.op) && !graph_.value(id).type.dense()) return false;
     // LibTorch gives an out= of another shape the shape of the result.
@@ -181,17 +197,13 @@ class Purifier {
 
   // Which storages are written in place, and which of those can be made pure.
   void find_writes() {
-    std::set<ValueId> outlives;
-    for (const auto& leaf : graph_.leaves) {
-      if (leaf.kind != Leaf::Kind::kInput) outlives.insert(root(leaf.value));
-    }
     std::set<ValueId> impure;
     for (const auto& node : graph_.nodes) {
       for (size_t i : written_arguments(node)) {
         for (ValueId id : node.arguments[i].values) {
           if (id == kNoValue) continue;
           pure_roots_.insert(root(id));
-          if (outlives.count(root(id)) != 0 || !can_be_pure(node)) impure.insert(root(id));
+          if (outlives_.count(root(id)) != 0 || !can_be_pure(node)) impure.insert(root(id));
         }
       }
       if (depends_on_place(node)) impure.insert(root(node.arguments[0].values[0]));
@@ -226,10 +238,6 @@ class Purifier {
       pure.arguments.push_back(node.arguments[i]);
     }
     for_each_input(pure, [&](ValueId& input) { input = read(input); });
-    if (returns_view(functional)) {  // transpose_ and its like change the view, not the contents
-      emit_view(std::move(pure), {result});
-      return;
-    }
     TensorType type = graph_.value(id).type;
     const TensorType place = type;
     if (!type.dense()) type.strides = contiguous_strides(type.sizes);
@@ -356,6 +364,7 @@ class Purifier {
   Graph& graph_;
   std::vector<Node> out_;
   int time_ = 0;
+  std::set<ValueId> outlives_;  // storages that are there after the step
   std::set<ValueId> pure_roots_;
   std::map<ValueId, ValueId> now_;
   std::map<ValueId, int> created_;

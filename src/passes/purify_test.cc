@@ -426,11 +426,29 @@ graph
   %9: f32[] = seed
   %0: f32[4,2] = input 0
   %1: f32[4,2] = aten::neg(%0) {forward}
-  %10: f32[2,4]{1,2} @%1 = aten::transpose.int(%1, 0, 1) {forward}
-  %11: f32[2,4]{1,2} = aten::relu(%10) {forward}
-  %4: f32[2,4]{1,2} = aten::exp(%11) {forward}
+  %2: f32[2,4]{1,2} @%1 = aten::transpose.int(%1, 0, 1) {forward}
+  %10: f32[2,4]{1,2} = aten::relu(%2) {forward}
+  %4: f32[2,4]{1,2} = aten::exp(%10) {forward}
   return loss %9, metric all "y" %4
 )");
+}
+
+// Also where what lies there cannot be made pure; a parameter of the user's stays as he left it.
+TEST(Purify, ChangesTheViewOfWhatDependsOnItsPlace) {
+  const std::string rest = R"((%1, 1) {forward}
+  %3: f32[4,2] @%1 = aten::as_strided(%2, [4, 2], [2, 1], none) {forward}
+  return loss %9, metric all "y" %3)";
+  const std::string made = R"(graph
+  %9: f32[] = seed
+  %0: f32[4,2] = input 0
+  %1: f32[4,2] = aten::neg(%0) {forward}
+  %2: f32[4,1,2] @%1 = aten::)";
+  EXPECT_EQ(purified(made + "unsqueeze_" + rest), same(made + "unsqueeze" + rest));
+  const std::string kept = R"(graph
+  %9: f32[] = seed
+  %1: f32[4,2] = state "shown"
+  %2: f32[4,1,2] @%1 = aten::unsqueeze_)";
+  EXPECT_EQ(purified(kept + rest), same(kept + rest));
 }
 
 TEST(Purify, ReturnsWhatWasWrittenLast) {
