@@ -146,21 +146,23 @@ EmptiedGradients::~EmptiedGradients() {
   for (size_t i = tensors_.size(); i-- > 0;) tensors_[i].mutable_grad() = before_[i];
 }
 
-std::vector<at::Tensor> record_backward(Recorder& recorder, const at::Tensor& loss,
-                                        const at::Tensor& seed, const AutogradLeaves& leaves,
-                                        const std::vector<TaskGraphBorder>& borders) {
+Gradients record_backward(Recorder& recorder, const at::Tensor& loss, const at::Tensor& seed,
+                          const AutogradLeaves& leaves,
+                          const std::vector<TaskGraphBorder>& borders) {
   const auto target = std::make_shared<Recorder*>(&recorder);
   struct Detach {  // also where backward throws
     const HookTarget& target;
     ~Detach() { *target = nullptr; }
   } detach{target};
-  const AutogradGraph graph = walk_from(loss);
+  AutogradGraph graph = walk_from(loss);
   add_hooks(target, graph, borders);
   recorder.enter_backward(graph.runs_users_code);
   recorder.set_backward_of(std::nullopt);
-  if (graph.runs_users_code) return run_backward(loss, seed, graph, leaves);
-  return autograd::grad({loss}, leaves.trained, {seed}, /*retain_graph=*/false,
-                        /*create_graph=*/false, /*allow_unused=*/true);
+  std::vector<at::Tensor> gradients =
+      graph.runs_users_code ? run_backward(loss, seed, graph, leaves)
+                            : autograd::grad({loss}, leaves.trained, {seed}, /*retain_graph=*/false,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+  return {std::move(gradients), std::move(graph.leaves)};
 }
 
 }  // namespace epl

@@ -45,9 +45,13 @@ struct AutogradLeaves {
   const std::vector<at::Tensor>& others;
 };
 
-// d loss / d parameter of the trained ones, undefined where the loss does not depend on it.
-std::vector<at::Tensor> record_backward(Recorder& recorder, const at::Tensor& loss,
-                                        const at::Tensor& seed, const AutogradLeaves& leaves,
-                                        const std::vector<TaskGraphBorder>& borders);
+struct Gradients {
+  std::vector<at::Tensor> trained;  // d loss / d parameter, undefined where there is none
+  std::vector<at::Tensor> reached;  // all leaves that the loss depends on
+};
+
+Gradients record_backward(Recorder& recorder, const at::Tensor& loss, const at::Tensor& seed,
+                          const AutogradLeaves& leaves,
+                          const std::vector<TaskGraphBorder>& borders);
 
 }  // namespace epl

@@ -29,12 +29,6 @@ void declare_tensors(Recorder& recorder, const CaptureRequest& request) {
       Leaf leaf;
       const bool trained = group == &request.parameters && tensor.requires_grad();
       leaf.kind = trained ? Leaf::Kind::kParameter : Leaf::Kind::kState;
-      // Each has a gradient of its own and is updated by it; a Graph knows memory by one name.
-      const std::string other = trained ? recorder.declared_as(tensor) : "";
-      if (!other.empty()) {
-        recorder.cannot_be_replayed(concat("the parameters `", other, "` and `", name,
-                                           "` show the same memory, as set_data() leaves them"));
-      }
       leaf.name = name;
       leaf.tensor = tensor;
       recorder.declare(std::move(leaf), tensor);
@@ -47,12 +41,10 @@ void check_trained(const std::vector<at::Tensor>& trained) {
             "look for parameters that are all frozen");
 }
 
-std::vector<at::Tensor> trained_tensors(const CaptureRequest& request) {
-  std::vector<at::Tensor> trained;
-  for (const auto& [name, tensor] : request.parameters) {
-    if (tensor.requires_grad()) trained.push_back(tensor);
-  }
-  return trained;
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
 }
 
 // Parameters that no optimizer of the trainer has.
@@ -88,8 +80,8 @@ class NoTrace {
 };
 
 // The trainer runs backward and update; a step function that does so as well would do it twice.
-void check_no_backward(const std::vector<at::Tensor>& trained) {
-  for (const auto& parameter : trained) {
+void check_no_backward(const NamedTensors& parameters) {
+  for (const auto& [name, parameter] : parameters) {
     EPL_CHECK(!parameter.grad().defined(), "the step function calls backward() itself",
               "epl::Trainer", "return the loss: epl::Trainer::step runs backward and the update");
   }
@@ -156,7 +148,8 @@ class LeafContents {
 // What the run gave. Its tensors, and with them those of the autograd graph, live as long as this.
 struct RecordedRun {
   StepOutput output;
-  std::vector<at::Tensor> gradients;  // one a trained parameter, undefined where it has none
+  std::vector<at::Tensor> trained;
+  Gradients gradients;
   std::vector<CollectionEntry> collected;
 };
 
@@ -171,20 +164,21 @@ at::Tensor declare_seed(Recorder& recorder, const at::Tensor& loss, double value
 }
 
 RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
-                         const std::vector<at::Tensor>& trained,
                          std::vector<TaskGraphBorder>& borders) {
   const at::AutoGradMode grad_mode(true);
   const RecorderGuard guard(recorder);
-  const EmptiedGradients emptied(trained);  // so that the step's zero_grad() finds nothing
+  // So that the step's zero_grad() finds nothing.
+  const EmptiedGradients emptied(tensors_of(request.parameters));
   const Watch watch(recorder, request.watched);
-  RecordedRun run{request.step(request.batch), {}, {}};
-  check_no_backward(trained);
+  RecordedRun run{request.step(request.batch), {}, {}, {}};
+  check_no_backward(request.parameters);
+  run.trained = recorder.settle_trained(request.parameters);
   check_loss(run.output.loss);
-  check_trained(trained);
+  check_trained(run.trained);
   borders.push_back({std::numeric_limits<uint64_t>::max(), current_taskgraph()});
   const at::Tensor seed = declare_seed(recorder, run.output.loss, request.seed.value_or(1));
-  run.gradients =
-      record_backward(recorder, run.output.loss, seed, {trained, other_leaves(request)}, borders);
+  run.gradients = record_backward(recorder, run.output.loss, seed,
+                                  {run.trained, other_leaves(request)}, borders);
   run.collected = take_collections();
   return run;
 }
@@ -247,7 +241,8 @@ void keep_gradients(const CaptureRequest& request, const RecordedRun& run, bool 
                     RunEffects& effects) {
   size_t next = 0;
   for (const auto& [name, tensor] : request.parameters) {
-    at::Tensor gradient = tensor.requires_grad() ? run.gradients[next++] : at::Tensor();
+    const bool trained = next < run.trained.size() && run.trained[next].is_same(tensor);
+    at::Tensor gradient = trained ? run.gradients.trained[next++] : at::Tensor();
     if (gradient.defined() && users_code_ran) gradient = gradient.clone();
     effects.gradients.push_back(std::move(gradient));
   }
@@ -306,22 +301,25 @@ Capture capture_step(const CaptureRequest& request) {
     });
   }
 
-  const std::vector<at::Tensor> trained = trained_tensors(request);
   Capture capture;
   ValueId loss = kNoValue;
   std::vector<Metric> metrics;
   std::vector<std::pair<at::Tensor, ValueId>> gradients;  // with their parameters
   {
     const LeafContents leaves(request);
-    const RecordedRun run = run_recorded(recorder, request, trained, borders);
+    const RecordedRun run = run_recorded(recorder, request, borders);
     leaves.check(recorder);
     capture.loss = run.output.loss.item<double>();
     loss = recorder.returned(run.output.loss);
     metrics = metrics_of(recorder, run, capture.metric_values);
-    for (size_t i = 0; i < trained.size(); ++i) {
-      if (!run.gradients[i].defined()) continue;
-      gradients.emplace_back(trained[i], recorder.value_of(run.gradients[i]));
-      recorder.claim_gradient(trained[i], run.gradients[i]);
+    for (size_t i = 0; i < run.trained.size(); ++i) {
+      const at::Tensor& gradient = run.gradients.trained[i];
+      if (!gradient.defined()) continue;
+      gradients.emplace_back(run.trained[i], recorder.value_of(gradient));
+      recorder.claim_gradient(run.trained[i], gradient);
+    }
+    for (const auto& leaf : run.gradients.reached) {
+      capture.reached.emplace_back(leaf.getIntrusivePtr());
     }
     if (request.seed) {
       keep_gradients(request, run, recorder.users_code_in_backward(), capture.effects);

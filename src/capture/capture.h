@@ -84,6 +84,9 @@ struct Capture {
   // date.
   std::vector<ClosedOver> closed_over;
   std::vector<HeldUnseen> held_unseen;
+  // The leaves that its backward() reaches, trained or not: of those, the plain loop makes a
+  // grad().
+  std::vector<WeakTensor> reached;
   RunEffects effects;           // empty unless asked for
   bool users_backward = false;  // backward runs the user's own code: hooks, Functions
   // Why a replay would not be right; empty where nothing speaks against it.

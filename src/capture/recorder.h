@@ -53,8 +53,9 @@ class Recorder {
 
   // Declares a tensor that the step may read. The same tensor declared twice keeps its first leaf.
   void declare(Leaf leaf, const at::Tensor& tensor);
-  // The name under which this memory was declared; empty where it was not.
-  std::string declared_as(const at::Tensor& tensor) const;
+  // Those of the declared parameters that are to be trained: asked after the step function has run,
+  // which may freeze and unfreeze parameters itself, as the two steps of a GAN do.
+  std::vector<at::Tensor> settle_trained(const NamedTensors& parameters);
 
   // Runs one operator through `kernel` and records it. `stack` holds its arguments before and its
   // results after.
@@ -171,6 +172,7 @@ class Recorder {
   void claim_value(ValueId id, const ForwardPlace& forward);
   ForwardPlace owner_of(ValueId storage) const;
   std::set<ValueId> roots_of_constants() const;
+  std::string other_name_of(const at::Tensor& tensor) const;
 
   Graph graph_;
   const ForeignResults foreign_;

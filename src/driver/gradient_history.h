@@ -37,7 +37,13 @@ class GradientHistory {
     const Placement& placement;
     bool alone;  // there is one worker, which has all
   };
-  void add(const at::Tensor& parameter, const Home& home, const Asker& asker);
+  // Throws epl::Error where LibTorch 1 would add its gradients in the type that it once had.
+  void add(const std::string& name, const at::Tensor& parameter, const Home& home,
+           const Asker& asker);
+
+  // The backward() of a trainer whose optimizers do not have this parameter reaches it: it has a
+  // grad() from then on, as the discriminator has after a step of the generator.
+  void add_reached(const at::Tensor& parameter);
 
   // The home of a parameter in a step that gives it no gradient; none where it never had one. One
   // that has a .grad() counts: the plain loop has trained it. Throws epl::Error where another
@@ -58,10 +64,13 @@ class GradientHistory {
     WeakParameter parameter;
     Home home;
     Placement placement;
+    at::ScalarType type;  // of its first gradient
   };
+  static void check_type(const std::string& name, const at::Tensor& parameter, const Entry& entry);
   void forget_freed();
 
   std::map<c10::TensorImpl*, Entry> entries_;
+  std::map<c10::TensorImpl*, WeakParameter> reached_;
   size_t looked_through_ = 0;  // entries that were left when the freed ones were last forgotten
   int64_t version_ = 0;
 };

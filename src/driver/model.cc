@@ -117,7 +117,7 @@ void Model::find_parameters() {
 void Model::find_state() {
   std::set<c10::TensorImpl*> seen;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined() || optimizers_of_.count(tensor.unsafeGetTensorImpl()) != 0) return;
+    if (!tensor.defined() || trains(tensor)) return;
     if (seen.insert(tensor.unsafeGetTensorImpl()).second) state_.emplace_back(name, tensor);
   };
   for (const auto& entry : modules_) {

@@ -31,6 +31,9 @@ class Model {
 
   // The optimizers that update a tensor of parameters(), in order; mostly one.
   const std::vector<size_t>& optimizers_of(const at::Tensor& parameter) const;
+  bool trains(const at::Tensor& tensor) const {  // whether an optimizer has it
+    return optimizers_of_.count(tensor.unsafeGetTensorImpl()) != 0;
+  }
   Update& update(size_t optimizer) { return *updates_[optimizer]; }
 
   // Looks whether the optimizers' groups hold other parameters than they did (some were added or

@@ -11,6 +11,7 @@
 #include "capture/thread_modes.h"
 #include "capture/watched_inputs.h"
 #include "config/checks.h"
+#include "config/libtorch.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
 #include "driver/cut_rows.h"
@@ -116,7 +117,19 @@ Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
        subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts, subject_.plain_seed,
        generators_seen_before(), &inputs});
   note_written(batch, captured);
+  note_reached(captured);
   return captured;
+}
+
+// In LibTorch 1 their own optimizers go on with zeros where their steps give them no gradient.
+void Recordings::note_reached(const Capture& captured) {
+  if (!kZeroGradLeavesZeros) return;
+  for (const WeakTensor& leaf : captured.reached) {
+    const at::Tensor tensor = at::Tensor(leaf.lock());
+    if (tensor.defined() && !subject_.model.trains(tensor)) {
+      subject_.job.gradient_history().add_reached(tensor);
+    }
+  }
 }
 
 void Recordings::note_written(const Batch& batch, const Capture& captured) {
@@ -261,8 +274,8 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   result.comparable = !probed || probe_->of_this_step;
   result.own = probed ? std::move(probe_->capture) : record(batch);
   probe_.reset();
-  check_replayable(batch, result.own);
   expect_again(batch, result.own.graph, 1);
+  check_replayable(batch, result.own);
   const Placement placement = *placement_;
   const std::set<int> counts(placement.stage_devices.begin(), placement.stage_devices.end());
   int all = 1;
@@ -297,8 +310,8 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   const bool of_this_step = !probed || probe_->of_this_step;
   Capture whole = probed ? std::move(probe_->capture) : record(repeat_rows(batch, parts / here));
   probe_.reset();
-  check_replayable(batch, whole);
   expect_again(batch, whole.graph, probed ? 1 : parts / here);
+  check_replayable(batch, whole);
   if (has_slices(whole.graph)) {
     Capture slice = record(slice_of(batch, here, placement));
     result.sizes = compare_sizes(slice.graph, whole.graph, parts, placement.asked_by);

@@ -70,6 +70,10 @@ class Recordings {
   // Takes it by a micro batch of a step that runs plainly: the function runs once, under the
   // recorder. None where there is nothing left to be learnt.
   std::optional<Capture> observe(const Batch& batch, double seed);
+  // Takes it before a step that is replayed, since other workers replay it: throws epl::Error where
+  // it finds that not even this step can be. A step that no later one is like is replayed as it was
+  // recorded now, and unreplayable() tells of it.
+  void look_before_replay(const Batch& batch, int micro_batches);
   // Takes it beside a step that cannot run plainly; throws epl::Error where the two differ.
   void look_again(const Batch& batch);
 
@@ -99,8 +103,11 @@ class Recordings {
   Capture record(const Batch& batch);
   Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
   std::vector<at::Generator> generators_seen_before() const;
+  bool has_parts() const;  // a step calls the function more than once in this worker
+  bool is_first_of_its_form(const Batch& batch) const;
   void check_replayable(const Batch& batch, Capture& captured);
   void note_written(const Batch& batch, const Capture& captured);
+  void note_reached(const Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
   Capture record_with_chosen_stages(const Batch& batch);

@@ -26,12 +26,23 @@ void Recordings::refuse_to_replay(const std::string& why) const {
                      "such a step runs as the plain program would"));
 }
 
+// The first step with operators that were not seen before: its parts may each call the function
+// with another number of C++'s.
+bool Recordings::is_first_of_its_form(const Batch& batch) const {
+  const auto late = late_.find(key_of(batch));
+  return late != late_.end() && late->second.step == step_;
+}
+
+bool Recordings::has_parts() const {
+  return subject_.replicas.size() > 1 ||
+         subject_.config.get<int64_t>("pipeline.num_micro_batch") > 1;
+}
+
 // What was recorded is kept for the plain step that follows: the function has run on this batch.
 void Recordings::check_replayable(const Batch& batch, Capture& captured) {
-  for (const auto& [index, writer] : writers_of_inputs(captured.graph)) {
-    input_writers_.emplace(index, writer);
-  }
-  if (captured.unreplayable.empty()) {
+  const bool alone = subject_.job.workers() == nullptr;
+  const bool plainly = alone && has_parts() && can_run_plainly() && is_first_of_its_form(batch);
+  if (captured.unreplayable.empty() && !plainly) {
     captured.effects = RunEffects();
     return;
   }
@@ -47,9 +58,9 @@ void Recordings::expect_again(const Batch& batch, const Graph& graph, int times)
   constexpr size_t kMost = 16;  // shapes whose graphs are kept meanwhile
   Key now = modes();
   if (seen_twice_.count(now) != 0) {
-    // Workers would have to run plainly together, and know a batch only when it is there.
-    const bool looks = subject_.job.workers() == nullptr && late_.size() < kMost;
-    if (looks && forms_.count(form_of(graph)) == 0) {
+    // Stages and parts on several workers would have to look together.
+    const bool looks = subject_.job.workers() == nullptr || can_run_plainly();
+    if (looks && late_.size() < kMost && forms_.count(form_of(graph)) == 0) {
       late_.insert_or_assign(key_of(batch), FirstLook{graph, times, step_});
     }
     return;
@@ -92,6 +103,20 @@ std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
   return captured;
 }
 
+// Workers run plainly together or not at all, and know a batch only when it is there. So the look
+// is a recording of this step, which is replayed in it where the first one is not right for it.
+void Recordings::look_before_replay(const Batch& batch, int micro_batches) {
+  std::optional<Capture> captured = look_late(batch, subject_.plain_seed);
+  if (!captured || unreplayable_.empty()) return;
+  EPL_CHECK(captured->unreplayable.empty() && micro_batches == 1,
+            concat("the step cannot be replayed: ", unreplayable_,
+                   "; that is seen too late for all workers to run it as the plain program would"),
+            "epl::Trainer::step", kWaysOut);
+  const auto ready = ready_.find(key_of(batch));
+  if (ready != ready_.end()) forget(*ready->second);
+  probe_ = Probe{key_of(batch), std::move(*captured)};
+}
+
 // Whether the user has since assigned another tensor to a variable that the recording reads, or
 // given a parameter another shape.
 bool Recordings::is_out_of_date(const Pending& pending) const {
@@ -104,7 +129,9 @@ bool Recordings::is_out_of_date(const Pending& pending) const {
 std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
   const bool probed = probe_ && probe_->key == key_of(batch) && seed == subject_.plain_seed &&
                       !probe_->capture.effects.gradients.empty();
-  if (probed && !unreplayable_.empty()) return std::exchange(probe_, std::nullopt)->capture;
+  if (probed && (!unreplayable_.empty() || is_first_of_its_form(batch))) {
+    return std::exchange(probe_, std::nullopt)->capture;
+  }
   if (unreplayable_.empty() && wants_look_at(batch)) return look_late(batch, seed);
   // Within one step numbers of C++ are the same: once it was compared, it waits for another step.
   const bool known = (!pending_ && seen_twice_.count(modes()) != 0) || compared_in_ == step_;
@@ -170,7 +197,7 @@ bool Recordings::had_gradient(const std::string& name, const at::Tensor& paramet
   GradientHistory& history = subject_.job.gradient_history();
   const GradientHistory::Asker asker{*placement_, subject_.job.workers() == nullptr};
   const bool had = history.find(name, parameter, asker).has_value();
-  if (has_one && !had) history.add(parameter, Home{{0}}, asker);
+  if (has_one && !had) history.add(name, parameter, Home{{0}}, asker);
   return had;
 }
 

@@ -129,7 +129,8 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
       home.cut_dim = own.cut_dim;
       home.pieces.push_back(own.piece);
     }
-    history.add(parameter, home, devices_.whose);
+    history.add(step_.graph.leaves[static_cast<size_t>(leaf)].name, parameter, home,
+                devices_.whose);
     holders_.push_back({std::move(home), parameter, readers_of(parameter)});
   }
   for (const auto& group : groups_) {

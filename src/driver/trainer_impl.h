@@ -37,7 +37,8 @@ struct Trainer::Impl {
         function(std::move(step)),
         options(trainer_options),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        recordings({model, function, config, *job, replicas, clips(trainer_options), plain_seed()}) {
+        recordings(
+            {model, function, config, *job, replicas, clips(trainer_options), plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     check_clipping(options);
     job->count(model.holders());
@@ -134,11 +135,11 @@ struct Trainer::Impl {
   bool told_of_local_clipping = false;
   LocalReplicas replicas;
   Recordings recordings;
-  int64_t verified = 0;     // steps that were compared with the plain program
+  int64_t verified = 0;  // steps that were compared with the plain program
   WrittenBatch written_batch;
   const Batch* step_batch = nullptr;  // while a step runs: what was handed in
   double parameters_before = 0;       // their checksum before this step, where it is looked at
-  bool plain_next = false;  // some worker wants the next step to run plainly
+  bool plain_next = false;            // some worker wants the next step to run plainly
   bool told_of_plain = false;
   int64_t loads = 0;      // calls of load()
   int64_t released = -1;  // recordings when the pieces of other workers were last released

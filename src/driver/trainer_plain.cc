@@ -18,13 +18,15 @@ namespace epl {
 bool Trainer::Impl::runs_plainly(const DeviceBatches& batches) const {
   if (!recordings.can_run_plainly()) return false;
   if (plain_next || !recordings.unreplayable().empty()) return true;
-  if (recordings.wants_look_at(batches[0][0])) return true;
+  const bool alone = job->workers() == nullptr;
+  if (alone && recordings.wants_look_at(batches[0][0])) return true;
   return steps == 0 && (devices() > 1 || config.get<int64_t>("pipeline.num_micro_batch") > 1);
 }
 
 StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed) {
   job->watch().doing(steps, "compute");
   begun = std::chrono::steady_clock::now();
+  replicas.release_arenas();
   PlainRun plain(model, function, replicas);
   PlainRunRequest request{batches, seed};
   std::vector<Batch> observed;  // of which copies are written; of the others the user's own tensors

@@ -25,6 +25,9 @@ std::string first_guard(const Graph& graph) {
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
 std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
   const auto per_device = static_cast<int>(batches[0].size());
+  if (recordings.can_run_plainly() && recordings.wants_look_at(batches[0][0])) {
+    recordings.look_before_replay(batches[0][0], per_device * static_cast<int>(batches.size()));
+  }
   int sample = 0;
   std::string first_failure;
   for (;;) {

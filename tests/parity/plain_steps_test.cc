@@ -1,7 +1,7 @@
 // Steps that no recording can stand for: what they do depends on something that a replay would not
 // see change. They used to be replayed all the same, with the numbers of the first step, or were
 // refused on more than one device; now they run as the plain program would.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "tests/models/mlp.h"
 #include "tests/parity/parity.h"
@@ -126,17 +126,45 @@ TEST(PlainSteps, VariableThatTheLoopTakesFromAList) {
 }
 
 // The branch is met when others have long been looked at twice.
+MakeProgram annealed_late() {
+  return annealed_where([](const Batch& batch) { return batch[2].size(1) == 2; });
+}
+
+Batch wider_late(int step) {
+  const int64_t width = step < 3 || step % 2 == 0 ? 1 : 2;
+  return {torch::randn({8, 8}), classes(4, {8}), torch::zeros({8, width})};
+}
+
 TEST(PlainSteps, CounterInABranchThatComesLate) {
   for (int devices : {1, 2}) {
-    EXPECT_TRUE(parity(
-        annealed_where([](const Batch& batch) { return batch[0].size(0) == 4; }),
-        [](int step) {
-          const int64_t rows = step < 3 || step % 2 == 0 ? 8 : 4;
-          return Batch{torch::randn({rows, 8}), classes(4, {rows})};
-        },
-        kRounding, by_parts(12).devices(devices)))
+    EXPECT_TRUE(parity(annealed_late(), wider_late, kRounding, by_parts(12).devices(devices)))
         << devices;
   }
+}
+
+// Workers go on plainly together, from the step after the one that saw it.
+TEST(PlainSteps, NumberInABranchThatComesLateOnWorkers) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    auto weight = std::make_shared<double>(0);
+    Program late = program(net, sgd(*net, 0.1, 0.9), [net, weight](const Batch& batch) {
+      const Tensor x = net->forward(batch[0]);
+      const Tensor loss = cross_entropy(x, batch[1]);
+      return batch[2].size(1) == 2 ? loss + *weight * x.square().mean() : loss;
+    });
+    late.before_step = [weight](int step) { *weight = 1.0 / (1 + step); };
+    return late;
+  };
+  EXPECT_TRUE(parity(make, wider_late, kRounding, Variant().steps(12).workers({1, 1})));
+}
+
+// One of several micro batches was looked at: what the others would do is not known any more.
+TEST(PlainSteps, CounterThatIsSeenTooLateOnWorkersIsAnError) {
+  EXPECT_THAT(
+      [] {
+        parity::train_on_workers(annealed_late(), wider_late, by_parts(12).workers({2, 2}));
+      },
+      testing::ThrowsMessage<WorkersFailed>(testing::HasSubstr("too late for all workers")));
 }
 
 // An empty mask, as ports of Transformers hand on: there is nothing in it that C++ could have

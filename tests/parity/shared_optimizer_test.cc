@@ -4,6 +4,7 @@
 // trainer knew of its own gradients only.
 #include <gmock/gmock.h>
 
+#include "config/libtorch.h"
 #include "tests/models/mlp.h"
 #include "tests/parity/on_devices.h"
 #include "tests/parity/parity.h"
@@ -122,6 +123,103 @@ TEST(SharedOptimizer, GoesOnWithWhatWasTrainedPlainlyBefore) {
     return net;
   };
   EXPECT_TRUE(same_modules(*train(false), *train(true), bit_equal()));
+}
+
+// Two nets with an optimizer each, as a GAN has them.
+struct Pair {
+  std::shared_ptr<TwoHeads> first = std::make_shared<TwoHeads>();
+  std::shared_ptr<TwoHeads> second = std::make_shared<TwoHeads>();
+};
+
+OptimizerPointer decaying(const torch::nn::Module& net) {
+  return std::make_shared<torch::optim::SGD>(
+      net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.5).weight_decay(0.1));
+}
+
+torch::Tensor left_of(TwoHeads& net, const torch::Tensor& x) {
+  return net.left(torch::tanh(net.trunk(x)));
+}
+
+// `second`'s right head has no loss of its own; the step of `first` reaches it.
+MakeProgram reaching(bool reaches_first) {
+  return [reaches_first] {
+    const Pair nets;
+    const Turn own{{{"second", nets.second}}, {decaying(*nets.second)}, [nets](const Batch& batch) {
+                     return cross_entropy(left_of(*nets.second, batch[0]), batch[1]);
+                   }};
+    const Turn other{{{"first", nets.first}}, {decaying(*nets.first)}, [nets](const Batch& batch) {
+                       const auto hidden = torch::tanh(nets.second->trunk(batch[0]));
+                       return cross_entropy(
+                           left_of(*nets.first, batch[0]) + nets.second->right(hidden), batch[1]);
+                     }};
+    Program both;
+    both.turns = reaches_first ? std::vector<Turn>{other, own} : std::vector<Turn>{own, other};
+    return both;
+  };
+}
+
+// In LibTorch 1 the other trainer's backward() leaves a gradient that zero_grad() makes zeros of,
+// and the head decays. It rested, without a word.
+TEST(OtherTrainersBackward, LetsAParameterDecay) {
+  for (const bool reaches_first : {true, false}) {
+    EXPECT_TRUE(parity(reaching(reaches_first), batch, bit_equal()));
+    EXPECT_TRUE(parity(reaching(reaches_first), batch, bit_equal(), Variant().devices(2)));
+    EXPECT_TRUE(parity(reaching(reaches_first), batch,
+                       within(1e-5, "sums over workers in another order"),
+                       Variant().workers({1, 1})));
+  }
+}
+
+// Autograd would go on adding into gradients of the old type, and its optimizer with them.
+TEST(ParameterOfAnotherType, InMidTrainingIsAnError) {
+  if (!kZeroGradLeavesZeros) GTEST_SKIP() << "LibTorch 2 lets the old gradients go";
+  init();
+  auto net = std::make_shared<TwoHeads>();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, [&](const Batch& rows) {
+    return cross_entropy(left_of(*net, rows[0].to(net->trunk->weight.dtype())), rows[1]);
+  });
+  trainer.step(batch(0));
+  net->to(torch::kDouble);
+  EXPECT_THAT([&] { trainer.step(batch(1)); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("is of type Double and had its first gradient as Float")));
+}
+
+void train_only(TwoHeads& net, bool train) {
+  for (torch::Tensor& parameter : net.parameters()) parameter.requires_grad_(train);
+}
+
+// As GANs are often written: each step switches the discriminator's gradients on or off itself.
+MakeProgram switching() {
+  return [] {
+    const Pair nets;
+    Program both;
+    both.turns.push_back(
+        {{{"second", nets.second}}, {decaying(*nets.second)}, [nets](const Batch& batch) {
+           train_only(*nets.second, true);
+           const auto made = left_of(*nets.first, batch[0]).detach();
+           return cross_entropy(left_of(*nets.second, batch[0]) * made, batch[1]);
+         }});
+    both.turns.push_back({{{"first", nets.first}, {"second", nets.second}},
+                          {decaying(*nets.first)},
+                          [nets](const Batch& batch) {
+                            train_only(*nets.second, false);
+                            const auto made = left_of(*nets.first, batch[0]);
+                            return cross_entropy(left_of(*nets.second, batch[0]) * made, batch[1]);
+                          }});
+    return both;
+  };
+}
+
+// "The loss depends on no parameter that requires a gradient", since the flags were read before the
+// step had set them.
+TEST(StepThatFreezesItself, TrainsWhatItUnfreezes) {
+  EXPECT_TRUE(parity(switching(), batch, bit_equal()));
+  EXPECT_TRUE(parity(switching(), batch, bit_equal(), Variant().devices(2)));
+  EXPECT_TRUE(parity(switching(), batch, bit_equal(), Variant().micro_batches(2)));
+  EXPECT_TRUE(parity(switching(), batch, within(1e-5, "sums over workers in another order"),
+                     Variant().workers({1, 1})));
 }
 
 }  // namespace
