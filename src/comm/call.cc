@@ -84,7 +84,8 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 bool same_call(const CallView& a, const CallView& b) {
   const CallRecord &x = *a.record, &y = *b.record;
   if (x.kind != y.kind || x.op != y.op || x.type != y.type || x.root != y.root ||
-      x.elements != y.elements || x.row_count != y.row_count || x.in_memory != y.in_memory) {
+      x.elements != y.elements || x.row_count != y.row_count || x.in_memory != y.in_memory ||
+      x.about != y.about) {
     return false;
   }
   return x.kind == CallKind::kAllToAll || std::equal(a.rows, a.rows + x.row_count, b.rows);
@@ -179,27 +180,27 @@ MemberCall Caller::cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& who
             concat(name_of(kind), " of communicator \"", name_, "\": rows [", join(rows, ", "),
                    "] ask member ", rank_, " for ", sum, " rows in all and ", mine,
                    " of its own; the tensors have ", whole.size(0), " and ", part.size(0)));
-  return {{kind, op, whole.scalar_type(), -1, row_elements(whole), size_}, rows};
+  return {{kind, op, whole.scalar_type(), -1, row_elements(whole), size_, false, about_}, rows};
 }
 
 MemberCall Caller::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const {
   const auto type = common_type("all_reduce", tensors, false);
   check_op("all_reduce", type, op);
-  return {{CallKind::kAllReduce, op, type, -1, elements_of(tensors), 0}, {}};
+  return {{CallKind::kAllReduce, op, type, -1, elements_of(tensors), 0, false, about_}, {}};
 }
 
 MemberCall Caller::broadcast(const std::vector<at::Tensor>& tensors, int root) const {
   const auto type = common_type("broadcast", tensors, true);
   check_member("broadcast", root);
   const int64_t elements = bytes_of(tensors) / static_cast<int64_t>(c10::elementSize(type));
-  return {{CallKind::kBroadcast, ReduceOp::kSum, type, root, elements, 0}, {}};
+  return {{CallKind::kBroadcast, ReduceOp::kSum, type, root, elements, 0, false, about_}, {}};
 }
 
 MemberCall Caller::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) const {
   const auto type = common_type("reduce", tensors, false);
   check_op("reduce", type, op);
   check_member("reduce", root);
-  return {{CallKind::kReduce, op, type, root, elements_of(tensors), 0}, {}};
+  return {{CallKind::kReduce, op, type, root, elements_of(tensors), 0, false, about_}, {}};
 }
 
 MemberCall Caller::reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
@@ -292,6 +293,7 @@ std::string describe_call(const CallView& call) {
   }
   if (record.root >= 0) text += concat(" with root ", record.root);
   if (record.in_memory) text += " in each other's memory";
+  if (record.about != 0) text += concat(" about ", record.about);
   return text;
 }
 

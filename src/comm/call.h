@@ -35,6 +35,7 @@ struct CallRecord {
   int64_t elements = 0;    // of all tensors; where there are rows: of one row
   int64_t row_count = 0;   // how many numbers `rows` has
   bool in_memory = false;  // read_each_other: what members have ready for others is not the same
+  int64_t about = 0;       // Communicator::set_about
 };
 
 // A record and its rows: those of each member, of all_to_all first those to and then those from
@@ -69,6 +70,8 @@ class Caller {
  public:
   Caller(int rank, int size, std::string name) : rank_(rank), size_(size), name_(std::move(name)) {}
 
+  void set_about(int64_t about) { about_ = about; }
+
   MemberCall all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const;
   MemberCall broadcast(const std::vector<at::Tensor>& tensors, int root) const;
   MemberCall reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) const;
@@ -100,6 +103,7 @@ class Caller {
 
   int rank_, size_;
   std::string name_;
+  int64_t about_ = 0;
 };
 
 // Throws Error where members called different things. views[i] is the call of member i.

@@ -46,6 +46,10 @@ class Communicator {
   virtual int size() const = 0;
   virtual const CommunicatorOptions& options() const = 0;
 
+  // A number for what the calls from now on are about. Members whose calls look alike but are about
+  // something else would mix it up: that is an error as well.
+  virtual void set_about(int64_t about) = 0;
+
   // In place. Several tensors count as one, as if they lay end to end.
   virtual void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) = 0;
   virtual void broadcast(const std::vector<at::Tensor>& tensors, int root) = 0;

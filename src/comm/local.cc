@@ -70,6 +70,8 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return caller_.size(); }
   const CommunicatorOptions& options() const override { return options_; }
 
+  void set_about(int64_t about) override { caller_.set_about(about); }
+
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
     OpenCall open = {caller_.all_reduce(tensors, op), Strip(tensors), nullptr, nullptr};
     run(open, [&] {
@@ -189,7 +191,7 @@ class LocalCommunicator final : public Communicator {
 
   const std::shared_ptr<LocalHub> hub_;
   const CommunicatorOptions options_;
-  const Caller caller_;
+  Caller caller_;
   const Waiting waiting_;
   uint64_t calls_ = 0;      // collective calls that this member has begun
   uint64_t seen_mail_ = 0;  // letters that came before this one were looked at

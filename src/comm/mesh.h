@@ -39,6 +39,7 @@ class Mesh {
   ~Mesh();
 
   const Caller& caller() const { return caller_; }
+  void set_about(int64_t about) { caller_.set_about(about); }
   const CommunicatorOptions& options() const { return options_; }
   Watch& watch() const { return watch_; }
 
@@ -119,7 +120,7 @@ class Mesh {
   int size() const { return caller_.size(); }
   int rank() const { return caller_.rank(); }
 
-  const Caller caller_;
+  Caller caller_;
   const CommunicatorOptions options_;
   Watch& watch_;
   std::deque<Peer> peers_;

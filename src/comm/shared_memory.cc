@@ -32,6 +32,7 @@ class SharedMemoryCommunicator final : public Communicator {
   int size() const override { return caller().size(); }
   const CommunicatorOptions& options() const override { return options_; }
 
+  void set_about(int64_t about) override { end_.set_about(about); }
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override;
   void broadcast(const std::vector<at::Tensor>& tensors, int root) override;
   void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) override;

@@ -30,6 +30,7 @@ class StageEnd {
   StageEnd& operator=(const StageEnd&) = delete;
 
   const Caller& caller() const { return caller_; }
+  void set_about(int64_t about) { caller_.set_about(about); }
   Watch& watch() const { return waiting_.watch(); }
 
   // In step k a member offers round k, consumes round k - 1 and, where there is something to
@@ -89,7 +90,7 @@ class StageEnd {
 
   SharedSeat& mine() const { return stage_.seat(caller_.rank()); }
 
-  const Caller caller_;
+  Caller caller_;
   const Waiting waiting_;
   const Segment segment_;
   const Stage stage_;

@@ -47,6 +47,8 @@ class TcpCommunicator final : public Communicator {
   int size() const override { return caller().size(); }
   const CommunicatorOptions& options() const override { return mesh_->options(); }
 
+  void set_about(int64_t about) override { mesh_->set_about(about); }
+
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
     const MemberCall call = caller().all_reduce(tensors, op);
     const Strip strip(tensors);

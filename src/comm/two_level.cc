@@ -40,6 +40,12 @@ class TwoLevelCommunicator final : public Communicator {
   int size() const override { return caller_.size(); }
   const CommunicatorOptions& options() const override { return options_; }
 
+  void set_about(int64_t about) override {
+    parts_.inner->set_about(about);
+    if (parts_.outer) parts_.outer->set_about(about);
+    parts_.direct->set_about(about);
+  }
+
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
     const MemberCall call = caller_.all_reduce(tensors, op);
     const std::vector<at::Tensor> wide = widened(tensors, call.record.type);

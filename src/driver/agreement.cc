@@ -14,18 +14,12 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "comm/protocol.h"
 #include "layout/tensor_type.h"
 
 namespace epl {
 namespace {
-
-// FNV-1a: the same on all machines, unlike std::hash.
-uint64_t fingerprint(const std::string& text) {
-  uint64_t hash = 14695981039346656037ULL;
-  for (unsigned char letter : text) hash = (hash ^ letter) * 1099511628211ULL;
-  return hash;
-}
 
 std::string first_difference(const std::string& there, const std::string& here) {
   std::istringstream theirs(there);
@@ -52,7 +46,7 @@ NamedTensors tensors_of(const Model& model) {
 void check_same_on_all_workers(Job& job, const std::string& what, const std::string& text) {
   Membership* membership = job.membership();
   if (membership == nullptr) return;
-  const auto hashes = membership->exchange(job.next_key(what), std::to_string(fingerprint(text)));
+  const auto hashes = membership->exchange(job.next_key(what), std::to_string(hash_of_text(text)));
   for (size_t worker = 1; worker < hashes.size(); ++worker) {
     if (hashes[worker] == hashes[0]) continue;
     const auto texts = membership->exchange(job.next_key(what + ", in full"), text);
@@ -68,7 +62,7 @@ void check_same_on_all_workers(Job& job, const std::string& what, const std::str
 bool same_on_all_workers(Job& job, const std::string& what, const std::string& text) {
   if (job.membership() == nullptr) return true;
   const auto hashes =
-      job.membership()->exchange(job.next_key(what), std::to_string(fingerprint(text)));
+      job.membership()->exchange(job.next_key(what), std::to_string(hash_of_text(text)));
   return std::all_of(hashes.begin(), hashes.end(),
                      [&](const std::string& hash) { return hash == hashes[0]; });
 }

@@ -401,6 +401,11 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   return ready;
 }
 
+Communicator* Recordings::first_of_gradients() const {
+  if (ways_ == nullptr || ways_->channels(0).empty()) return nullptr;
+  return ways_->channels(0)[0].communicator.get();
+}
+
 ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   forget_out_of_date();
   Key key = key_of(batch);

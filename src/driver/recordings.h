@@ -91,6 +91,8 @@ class Recordings {
   bool loss_is_sum() const { return loss_is_sum_; }
   // Whether this parameter had a gradient in an earlier step; notes whether it has one now.
   bool had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one);
+  // Where workers first meet in a step that is replayed without guards; null before there was one.
+  Communicator* first_of_gradients() const;
   // Whether the devices could also run the function itself: each one has whole micro batches.
   bool can_run_plainly() const;
 

@@ -197,9 +197,35 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
     for_each(batches,
              [&](const Batch& batch) { written_batch.note(recordings.input_writers(), batch); });
     return result;
-  } catch (const CannotReplay&) {
+  } catch (const CannotReplay& why) {
+    agree_to_run_plainly(why.what());
     return step_plainly(batches, plain_seed());
   }
+}
+
+namespace {
+constexpr int64_t kRunsPlainly = -1;  // what a meeting is about (Communicator::set_about)
+}  // namespace
+
+// Where other workers replay their batches they wait for this one in a reduction of gradients, or
+// in the agreement on guards: there it tells them, and all know whether all do the same.
+void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
+  if (job->workers() == nullptr) return;
+  Communicator* const meeting = replayed_guards ? nullptr : recordings.first_of_gradients();
+  Communicator& workers = meeting == nullptr ? *job->workers() : *meeting;
+  job->watch().doing(steps, "agree");
+  workers.set_about(kRunsPlainly);
+  try {
+    workers.all_reduce({at::zeros({1})}, ReduceOp::kSum);
+  } catch (const JobFailed&) {
+    throw;
+  } catch (const Error&) {
+    throw Error(concat("the step cannot be replayed: ", why,
+                       "; other workers replay theirs, and all run plainly together or not at all"),
+                "epl::Trainer::step",
+                "what is read in C++ handed in as a tensor, or batches of one kind on all workers");
+  }
+  workers.set_about(0);
 }
 
 StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {

@@ -64,6 +64,7 @@ struct Trainer::Impl {
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
+  void agree_to_run_plainly(const std::string& why);
   bool guards_hold_on_all_workers(bool here, const ReadyStep& ready);
   void agree_on_plan(const ReadyStep& ready);
 
@@ -140,6 +141,7 @@ struct Trainer::Impl {
   const Batch* step_batch = nullptr;  // while a step runs: what was handed in
   double parameters_before = 0;       // their checksum before this step, where it is looked at
   bool plain_next = false;            // some worker wants the next step to run plainly
+  bool replayed_guards = false;       // in the last step that was replayed
   bool told_of_plain = false;
   int64_t loads = 0;      // calls of load()
   int64_t released = -1;  // recordings when the pieces of other workers were last released

@@ -36,6 +36,7 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
         recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
     const bool looks = recordings.wants_second_look() || recordings.wants_look_at(batches[0][0]);
     if (!recordings.can_run_plainly() && looks) look_again(batches);
+    replayed_guards = ready.plan().has_guards();
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {

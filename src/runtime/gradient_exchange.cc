@@ -2,7 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/hash.h"
+#include "base/text.h"
 
 namespace epl {
 namespace {
@@ -25,8 +29,32 @@ GradientExchange::GradientExchange(const Program& program, std::vector<Executor*
       if (is_sparse(index)) sparse_[index] = at::Tensor();
     }
   }
+  about_ = static_cast<int64_t>(hash_of_text(join(names(), " ")));
   reported_ = std::vector<std::atomic<int>>(groups_.size());
   works_.resize(groups_.size());
+}
+
+std::vector<std::string> GradientExchange::names() const {
+  std::vector<std::string> names;
+  for (const Instruction* group : groups_) {
+    for (int index : group->gradients) {
+      const PlanGradient& gradient = program_.gradients[static_cast<size_t>(index)];
+      names.push_back("`" + program_.leaves[static_cast<size_t>(gradient.leaf)].name + "`");
+    }
+    names.back() += ";";
+  }
+  return names;
+}
+
+void GradientExchange::refuse_to_mix() const {
+  constexpr size_t kMost = 12;
+  std::vector<std::string> some = names();
+  const size_t count = some.size();
+  some.resize(std::min(count, kMost));
+  throw Error("workers have different gradients to reduce: they have recorded different steps",
+              concat("step ", step_, ", where this worker has ", count, ": ", join(some, " "),
+                     count > kMost ? " ..." : ""),
+              "batches of the same shape on all workers, and steps that use the same layers there");
 }
 
 bool GradientExchange::is_sparse(int index) const {
@@ -64,7 +92,15 @@ void GradientExchange::ready(const Instruction& reduce_instruction) {
   const Channel& channel = channels_[group % channels_.size()];
   works_[group] = channel.lane->start([this, group, &channel] {
     channel.lane->watch().doing(step_, "reduce", static_cast<int>(group));
-    reduce(*groups_[group], channel.communicator.get());
+    // Workers may have recorded different steps: gradients of other parameters look the same.
+    channel.communicator->set_about(about_);
+    try {
+      reduce(*groups_[group], channel.communicator.get());
+    } catch (const JobFailed&) {
+      throw;
+    } catch (const Error&) {
+      refuse_to_mix();
+    }
   });
 }
 

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -67,6 +68,8 @@ class GradientExchange {
  private:
   void reduce(const Instruction& group, Communicator* communicator);
   at::Tensor gradient(size_t device, int index) const;
+  std::vector<std::string> names() const;  // of their parameters, in order; ";" ends a group
+  [[noreturn]] void refuse_to_mix() const;
   bool is_sparse(int index) const;
   void reduce_dense(const std::vector<at::Tensor>& gradients, Communicator& communicator) const;
   at::Tensor reduce_sparse(int index, Communicator* communicator) const;
@@ -77,6 +80,7 @@ class GradientExchange {
   const ExchangeOptions options_;
   int64_t step_ = 0;
   std::vector<const Instruction*> groups_;    // by number
+  int64_t about_ = 0;                         // a number for the names of all, in their order
   std::vector<std::atomic<int>> reported_;    // devices, by group
   std::vector<std::shared_ptr<Work>> works_;  // by group
   std::map<int, at::Tensor> sparse_;          // by gradient; entries are made beforehand

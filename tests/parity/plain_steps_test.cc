@@ -486,5 +486,64 @@ TEST(PlainSteps, ShortLastBatchOnTwoDevicesIsThatOfThePlainLoop) {
   });
 }
 
+// --- workers that go different ways
+// -------------------------------------------------------------------------------
+
+struct TwoHeads : torch::nn::Module {
+  TwoHeads() : trunk(8, 8), left(8, 4), right(8, 4) {
+    register_module("trunk", trunk);
+    register_module("left", left);
+    register_module("right", right);
+  }
+  torch::nn::Linear trunk, left, right;
+};
+
+using Head = std::function<Tensor(TwoHeads& net, const Tensor& hidden, const Batch& batch)>;
+
+// From the fifth step on the third tensor of worker 1 is wider.
+void train_apart(const Head& head) {
+  run_on_workers({1, 1}, [&](int worker) {
+    init();
+    auto net = std::make_shared<TwoHeads>();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    Trainer trainer(net, optimizer, [&](const Batch& batch) {
+      const Tensor hidden = torch::tanh(net->trunk(batch[0]));
+      return cross_entropy(head(*net, hidden, batch), batch[1]);
+    });
+    for (int step = 0; step < 7; ++step) {
+      const int64_t width = step < 4 ? 1 : 1 + worker;
+      trainer.step({torch::randn({4, 8}), classes(4, {4}), torch::zeros({4, width})});
+    }
+  });
+}
+
+testing::Matcher<const WorkersFailed&> says(const std::string& text) {
+  return testing::Property(&WorkersFailed::what, testing::HasSubstr(text));
+}
+
+// Gradients of another head have the same shape: they were added to each other without a word.
+TEST(WorkersApart, WithOtherLayersAreAnError) {
+  EXPECT_THAT(
+      [] {
+        train_apart([](TwoHeads& net, const Tensor& hidden, const Batch& batch) {
+          return batch[2].size(1) == 1 ? net.left(hidden) : net.right(hidden);
+        });
+      },
+      testing::Throws<WorkersFailed>(says("workers have different gradients to reduce")));
+}
+
+// One waited for the gradients of the other, which waited for its report.
+TEST(WorkersApart, OfWhichOneCannotReplayAreAnError) {
+  EXPECT_THAT(
+      [] {
+        train_apart([](TwoHeads& net, const Tensor& hidden, const Batch& batch) {
+          const bool reads = batch[2].size(1) == 2;
+          return net.left(hidden) * (reads ? 1.0 + batch[1].accessor<int64_t, 1>()[0] : 1.0);
+        });
+      },
+      testing::Throws<WorkersFailed>(testing::AnyOf(says("other workers replay theirs"),
+                                                    says("workers have different gradients"))));
+}
+
 }  // namespace
 }  // namespace epl::parity
