@@ -434,5 +434,46 @@ TEST(SparseGradients, OfAnEmbeddingBag) {
       words, within(1e-6, "rows that occur twice are added in an order of its own")));
 }
 
+// torch::nn::utils::clip_grad_norm_ scales a copy of a sparse gradient, and the gradient stays as
+// it was: an exception (docs/exactness.md).
+TEST(SparseGradients, AreClippedWhereLibTorchsOwnFunctionDoesNothing) {
+  const auto train = [](bool by_epl) {
+    torch::manual_seed(3);
+    auto net = std::make_shared<models::BagOfWords>(30, 8, 3);
+    torch::optim::SGD optimizer(net->parameters(), 0.5);
+    const auto loss = [net](const Batch& batch) {
+      return cross_entropy(net->head(net->words(batch[0]).mean(1)), batch[1]);
+    };
+    init();
+    TrainerOptions options;
+    options.clip_grad_norm = 0.01;
+    Trainer trainer(net, optimizer, loss, options);
+    for (int i = 0; i < 4; ++i) {
+      const Batch batch = words(i);
+      if (by_epl) {
+        trainer.step(batch);
+        continue;
+      }
+      optimizer.zero_grad();
+      loss(batch).backward();
+      double squares = 0;
+      for (const auto& parameter : net->parameters()) {
+        squares += (parameter.grad().is_sparse() ? parameter.grad().to_dense() : parameter.grad())
+                       .square()
+                       .sum()
+                       .item<double>();
+      }
+      const double factor = options.clip_grad_norm / (std::sqrt(squares) + 1e-6);
+      for (auto& parameter : net->parameters()) {
+        parameter.mutable_grad() = parameter.grad() * factor;
+      }
+      optimizer.step();
+    }
+    return net;
+  };
+  EXPECT_TRUE(same_modules(*train(false), *train(true),
+                           within(1e-6, "rows that occur twice are added in an order of its own")));
+}
+
 }  // namespace
 }  // namespace epl::parity
