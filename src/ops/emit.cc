@@ -206,7 +206,10 @@ ValueId Emitter::append(Node node, const Value& made) {
 }
 
 ValueId Emitter::dense(ValueId id) {
-  if (graph_.value(id).type.dense()) return id;
+  return graph_.value(id).type.dense() ? id : contiguous_copy(id);
+}
+
+ValueId Emitter::contiguous_copy(ValueId id) {
   const auto contiguous = static_cast<int64_t>(c10::MemoryFormat::Contiguous);
   return call("aten::clone", {value_argument(id), constant_argument(contiguous)});
 }
@@ -224,8 +227,9 @@ std::vector<Value> Emitter::views_of(Node& node) {
       return views;
     } catch (const c10::Error&) {
       ValueId& shown = node.arguments[0].values.at(0);
-      if (copied || graph_.value(shown).type.dense()) break;
-      shown = dense(shown);
+      const TensorType& type = graph_.value(shown).type;
+      if (copied || type.strides == contiguous_strides(type.sizes)) break;
+      shown = contiguous_copy(shown);
     }
   }
   return {};
