@@ -26,8 +26,11 @@ if(NOT EPL_TORCH_INCLUDE OR NOT EPL_TORCH_API_INCLUDE OR NOT EPL_TORCH_LIBRARY
   message(FATAL_ERROR ${message})
 endif()
 
-file(STRINGS ${EPL_TORCH_API_INCLUDE}/torch/version.h EPL_TORCH_VERSION
-  REGEX "define TORCH_VERSION_M(AJOR|INOR) ")
+set(version_header ${EPL_TORCH_INCLUDE}/torch/headeronly/version.h)  # of later releases
+if(NOT EXISTS ${version_header})
+  set(version_header ${EPL_TORCH_API_INCLUDE}/torch/version.h)
+endif()
+file(STRINGS ${version_header} EPL_TORCH_VERSION REGEX "define TORCH_VERSION_M(AJOR|INOR) ")
 string(REGEX REPLACE "[^0-9;]" "" EPL_TORCH_VERSION "${EPL_TORCH_VERSION}")
 list(JOIN EPL_TORCH_VERSION . EPL_TORCH_VERSION)  # such as 1.13
 # What its headers ask for.

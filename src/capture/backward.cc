@@ -10,6 +10,8 @@
 #include <memory>
 #include <unordered_set>
 
+#include "config/libtorch.h"
+
 namespace epl {
 namespace {
 
@@ -72,14 +74,25 @@ bool is_of_libtorch(const std::string& node) {
          (starts_with("torch::autograd::") && !starts_with("torch::autograd::CppNode<"));
 }
 
+// Hooks of the tensors that the node gives gradients to. Before 2.0 they stand among its own.
+bool has_tensor_hooks(autograd::Node& node) {
+#if EPL_TORCH_AT_LEAST(2, 0)
+  return !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+#else
+  (void)node;
+  return false;
+#endif
+}
+
 // Whether the user's own code runs where autograd comes to this node.
-bool runs_users_code(const autograd::Node& node) {
+bool runs_users_code(autograd::Node& node) {
+  if (has_tensor_hooks(node)) return true;
   if (any_of_others<EnterNode>(node.pre_hooks())) return true;
   if (any_of_others<LeaveNode>(node.post_hooks())) return true;
-  if (const auto* leaf = dynamic_cast<const autograd::AccumulateGrad*>(&node)) {
+  if (auto* leaf = dynamic_cast<autograd::AccumulateGrad*>(&node)) {
     return !autograd::impl::hooks(leaf->variable).empty();
   }
-  if (const auto* slices = dynamic_cast<const autograd::CopySlices*>(&node)) {
+  if (auto* slices = dynamic_cast<autograd::CopySlices*>(&node)) {
     return slices->fn != nullptr && runs_users_code(*slices->fn);
   }
   return !is_of_libtorch(node.name());

@@ -19,8 +19,6 @@ using std::chrono::milliseconds;
 // speaks up after this long. A farewell that is on its way arrives in the meantime.
 constexpr milliseconds kPatienceWithRendezvous{500};
 constexpr milliseconds kFarewell{1000};
-// A gap in our own looks that is longer was ours (the process was stopped, the machine slept).
-constexpr milliseconds kOwnGap{1000};
 // The rendezvous names the workers that are missing; it gets this much longer than we wait for
 // them.
 constexpr milliseconds kForTheVerdict{2000};

@@ -11,8 +11,8 @@ namespace {
 
 // How long a call may take to see that the Watch failed.
 constexpr auto kGrace = std::chrono::seconds(10);
-constexpr int kSpins = 1000;  // the next call often comes soon after the last one
-constexpr auto kSlice = std::chrono::seconds(1);
+constexpr int kLaneSpins = 1000;  // the next call often comes soon after the last one
+constexpr auto kLaneSlice = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -74,8 +74,8 @@ std::shared_ptr<Work> Lane::start(std::function<void()> call) {
 void Lane::serve() {
   for (uint64_t seen = 0;; ++seen) {
     const auto ready = [&] { return events_.load(std::memory_order_seq_cst) != seen; };
-    for (int i = 0; i < kSpins && !ready(); ++i) pause_core();
-    while (!ready()) bell_.sleep(ready, kSlice);
+    for (int i = 0; i < kLaneSpins && !ready(); ++i) pause_core();
+    while (!ready()) bell_.sleep(ready, kLaneSlice);
     std::unique_lock<std::mutex> lock(mutex_);
     if (orders_.empty()) return;  // the last event is the end
     Order order = std::move(orders_.front());

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint32_t kMagic = 0x4d4c5045;  // "EPLM"
+constexpr uint32_t kMeshMagic = 0x4d4c5045;  // "EPLM"
 // How often a wait looks at the Watch.
 constexpr milliseconds kLook{20};
 constexpr milliseconds kGoodbye{1000};
@@ -229,7 +229,7 @@ void Mesh::give_up(const std::string& why) {
 // --- frames -------------------------------------------------------------------------------------
 
 void Mesh::queue_frame(int to, Head head, const std::vector<int64_t>& rows, const Spans& spans) {
-  head.magic = kMagic;
+  head.magic = kMeshMagic;
   head.bytes = static_cast<int64_t>(bytes_of(spans));
   std::string text(sizeof(Head) + rows.size() * sizeof(int64_t), '\0');
   std::memcpy(text.data(), &head, sizeof(Head));
@@ -242,7 +242,7 @@ void Mesh::queue_frame(int to, Head head, const std::vector<int64_t>& rows, cons
 // The frame owns its text.
 void Mesh::reply(int to, Kind kind, const std::string& text) {
   Head head;
-  head.magic = kMagic;
+  head.magic = kMeshMagic;
   head.kind = kind;
   head.bytes = static_cast<int64_t>(text.size());
   std::string frame(sizeof(Head), '\0');
@@ -261,7 +261,7 @@ void Mesh::pump(int index) {
     if (peer.stage == Stage::kHeld) return;
     if (peer.stage == Stage::kHead) {
       if (!read_into(peer, reinterpret_cast<char*>(&peer.head), sizeof(Head))) return;
-      if (peer.head.magic != kMagic) return peer.link.close();
+      if (peer.head.magic != kMeshMagic) return peer.link.close();
       begin_frame(index);
     } else if (peer.stage == Stage::kRows) {
       char* place = reinterpret_cast<char*>(peer.rows.data());

@@ -41,9 +41,9 @@ Address parse_address(const std::string& text) {
   return address;
 }
 
-class Connecting {
+class MeshConnecting {
  public:
-  Connecting(const Caller& caller, Watch& watch, const CommunicatorOptions& options)
+  MeshConnecting(const Caller& caller, Watch& watch, const CommunicatorOptions& options)
       : caller_(caller), watch_(watch), end_(Clock::now() + options.deadline) {}
 
   Descriptor call(int member, const Address& address) {
@@ -123,7 +123,7 @@ std::unique_ptr<Mesh> connect_mesh(const Caller& caller, Watch& watch, const Exc
   }
   EPL_ASSERT(static_cast<int>(addresses.size()) == caller.size(), "an address of each member");
   // Who has the lower rank is called by the others, so that there is one connection of each pair.
-  Connecting connecting(caller, watch, options);
+  MeshConnecting connecting(caller, watch, options);
   std::vector<Descriptor> links(addresses.size());
   for (int member = 0; member < caller.rank(); ++member) {
     const auto place = static_cast<size_t>(member);

@@ -13,7 +13,7 @@ namespace {
 // Ahead of each message: this word, so that whatever else listens at or calls the port is noticed,
 // and the number of bytes that follow: for each text its length and its letters. All numbers are in
 // the byte order of the machine; workers of a job are of one kind.
-constexpr uint32_t kMagic = 0x314c5045;  // "EPL1"
+constexpr uint32_t kStreamMagic = 0x314c5045;  // "EPL1"
 constexpr uint32_t kMostBytes = 1u << 30;
 
 void append_number(std::string& out, uint32_t number) {
@@ -48,7 +48,7 @@ std::optional<Message> decode(const char* body, size_t bytes) {
 void MessageStream::send(const Message& message) {
   size_t bytes = 0;
   for (const std::string& text : message) bytes += sizeof(uint32_t) + text.size();
-  append_number(unsent_, kMagic);
+  append_number(unsent_, kStreamMagic);
   append_number(unsent_, static_cast<uint32_t>(bytes));
   for (const std::string& text : message) {
     append_number(unsent_, static_cast<uint32_t>(text.size()));
@@ -99,7 +99,7 @@ std::optional<Message> MessageStream::next() {
   const size_t left = received_.size() - consumed_;
   const bool complete = left >= kHead && left - kHead >= number_at(place + sizeof(uint32_t));
   if (left >= kHead &&
-      (number_at(place) != kMagic || number_at(place + sizeof(uint32_t)) > kMostBytes)) {
+      (number_at(place) != kStreamMagic || number_at(place + sizeof(uint32_t)) > kMostBytes)) {
     closed_ = true;
     received_.clear();
     consumed_ = 0;

@@ -70,4 +70,7 @@ std::string silent_reason(std::chrono::milliseconds silence);
 // How often signs of life are given, so that `silence` is many of them.
 std::chrono::milliseconds beat_period(std::chrono::milliseconds silence);
 
+// A gap in our own looks that is longer was ours (the process was stopped, the machine slept).
+inline constexpr std::chrono::milliseconds kOwnGap{1000};
+
 }  // namespace epl::comm

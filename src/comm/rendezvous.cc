@@ -11,12 +11,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{100};
+constexpr milliseconds kLongestLook{100};
 // A worker of the lost one's host can say more exactly what it did last: it has this long to speak.
 constexpr milliseconds kTestimony{300};
-constexpr milliseconds kFarewell{3000};
-// A gap in our own looks that is longer was ours (the process was stopped, the machine slept).
-constexpr milliseconds kOwnGap{1000};
+constexpr milliseconds kFarewellOfAll{3000};
 
 Message cause_message(const Cause& cause) { return {"cause", cause.what, cause.hint}; }
 
@@ -53,7 +51,7 @@ bool Rendezvous::finished() const {
   });
   const bool all_told = std::none_of(guests_.begin(), guests_.end(),
                                      [](const auto& guest) { return guest->stream.has_unsent(); });
-  return (all_gone && all_told) || Clock::now() - *closing_since_ > kFarewell;
+  return (all_gone && all_told) || Clock::now() - *closing_since_ > kFarewellOfAll;
 }
 
 void Rendezvous::wait_for_events() {
@@ -62,7 +60,7 @@ void Rendezvous::wait_for_events() {
     const short events = guest->stream.has_unsent() ? POLLIN | POLLOUT : POLLIN;
     waited.push_back({guest->stream.connection().get(), events, 0});
   }
-  const milliseconds period = std::min(kLook, beat_period(options_.silence));
+  const milliseconds period = std::min(kLongestLook, beat_period(options_.silence));
   poll(waited.data(), waited.size(), static_cast<int>(period.count()));
   bell_.quiet();
   if (closing_ && !closing_since_) closing_since_ = Clock::now();

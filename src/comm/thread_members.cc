@@ -131,10 +131,10 @@ std::vector<std::vector<int>> group_by_host(const ThreadMembers& members) {
   return hosts;
 }
 
-class Connecting {
+class ThreadConnecting {
  public:
-  Connecting(const ThreadMembers& members, const std::string& key, Watch& watch,
-             const CommunicatorOptions& options)
+  ThreadConnecting(const ThreadMembers& members, const std::string& key, Watch& watch,
+                   const CommunicatorOptions& options)
       : members_(members),
         watch_(watch),
         options_(options),
@@ -225,7 +225,7 @@ std::vector<std::unique_ptr<Communicator>> connect_threads(const ThreadMembers& 
   const std::vector<int> ranks = members.ranks_here();
   std::vector<std::unique_ptr<Communicator>> ends(ranks.size());
   if (ranks.empty()) return ends;
-  Connecting connecting(members, key, watch, options);
+  ThreadConnecting connecting(members, key, watch, options);
   std::vector<std::exception_ptr> errors(ranks.size());
   const auto connect = [&](size_t i) {
     try {

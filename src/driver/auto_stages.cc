@@ -19,7 +19,7 @@
 namespace epl {
 namespace {
 
-constexpr const char* kStages = "pipeline.num_stages";
+constexpr const char* kStageCount = "pipeline.num_stages";
 constexpr const char* kMemory = "auto.device_memory";
 
 // Tensors of the size of a parameter that the optimizer keeps for it.
@@ -97,8 +97,8 @@ StageCutsRequest request_for(int stages, const Model& model, const Config& confi
   request.device_bytes = device_bytes(config, cluster);
   request.optimizer_state = state_per_parameter(model);
   request.asked_by = config.asked_by("auto.auto_parallel");
-  if (config.get<int64_t>(kStages) > 0)
-    request.asked_by += "\n            " + config.asked_by(kStages);
+  if (config.get<int64_t>(kStageCount) > 0)
+    request.asked_by += "\n            " + config.asked_by(kStageCount);
   if (config.get<int64_t>(kMemory) > 0)
     request.asked_by += "\n            " + config.asked_by(kMemory);
   return request;
@@ -106,12 +106,12 @@ StageCutsRequest request_for(int stages, const Model& model, const Config& confi
 
 // The numbers of stages to be tried, in this order.
 std::vector<int> candidates(const Config& config, const Cluster& cluster) {
-  const auto asked = static_cast<int>(config.get<int64_t>(kStages));
+  const auto asked = static_cast<int>(config.get<int64_t>(kStageCount));
   const int devices = cluster.total_gpu_num;
   EPL_CHECK(
       asked == 0 || devices % asked == 0,
       concat(devices, " devices cannot be shared out over model replicas of ", asked, " stages"),
-      config.asked_by(kStages), concat("EPL_DEVICES=", asked));
+      config.asked_by(kStageCount), concat("EPL_DEVICES=", asked));
   if (asked > 0) return {asked};
   std::vector<int> divisors;
   for (int stages = 1; stages <= devices; ++stages) {

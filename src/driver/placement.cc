@@ -52,7 +52,7 @@ void place_colocated(const std::vector<Strategy>& taskgraphs, Placement& placeme
             concat("device_count ", devices, " for all of them"));
 }
 
-bool is_split(const Strategy& strategy) {
+bool is_cut_over_devices(const Strategy& strategy) {
   return strategy.kind == Strategy::Kind::kSplit && strategy.device_count > 1;
 }
 
@@ -76,12 +76,12 @@ void give_each_device_a_stage(const std::vector<bool>& splits, Placement& placem
 std::vector<bool> find_splits(const std::vector<Strategy>& taskgraphs, int stages, bool pipeline,
                               bool cut_parameters) {
   if (!pipeline) {
-    const bool any = std::any_of(taskgraphs.begin(), taskgraphs.end(), is_split);
+    const bool any = std::any_of(taskgraphs.begin(), taskgraphs.end(), is_cut_over_devices);
     return {any || cut_parameters};
   }
   std::vector<bool> splits(static_cast<size_t>(stages), false);
   for (size_t i = 0; i < taskgraphs.size(); ++i) {
-    if (is_split(taskgraphs[i])) splits[i % static_cast<size_t>(stages)] = true;
+    if (is_cut_over_devices(taskgraphs[i])) splits[i % static_cast<size_t>(stages)] = true;
   }
   return splits;
 }

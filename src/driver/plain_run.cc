@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-at::Tensor dense(const at::Tensor& tensor) {
+at::Tensor dense_and_contiguous(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided ? tensor.contiguous() : tensor.to_dense();
 }
 
@@ -260,7 +260,8 @@ void PlainRun::reduce_gradients(Communicator* workers) {
   for (size_t i = 0; i < sums_.size(); ++i) {
     if (!anywhere[i]) continue;
     const at::Tensor parameter = model_.parameters()[i].second.detach();
-    sums_[i] = here[i] ? dense(sums_[i]) : at::zeros_like(parameter, at::MemoryFormat::Contiguous);
+    sums_[i] = here[i] ? dense_and_contiguous(sums_[i])
+                       : at::zeros_like(parameter, at::MemoryFormat::Contiguous);
     travelling.push_back(sums_[i]);
   }
   sum_over_workers(travelling, *workers);

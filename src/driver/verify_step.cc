@@ -127,7 +127,7 @@ void train_divided(const Model& model, const StepFunction& step, const PlainRequ
   }
 }
 
-struct Difference {
+struct Deviation {
   std::string name = "none";
   double relative = 0;
   double here = 0;
@@ -261,7 +261,7 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
                                int64_t step, const Config& config) {
   const torch::NoGradGuard no_grad;
   const double largest = largest_of(plain.gradients);
-  Difference tensor_off;
+  Deviation tensor_off;
   for (const auto& [name, tensor] : all_tensors(model)) {
     const auto compared = plain.tensors.find(name);
     if (compared == plain.tensors.end()) continue;
@@ -274,7 +274,7 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
              : tensor.detach();
     tensor_off.take(name, found, expected);
   }
-  Difference gradient_off;
+  Deviation gradient_off;
   for (const auto& [name, gradient] : plain.gradients) {
     const auto here = gradients.find(name);
     EPL_CHECK(here != gradients.end(),
@@ -283,7 +283,7 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
     constexpr double kLeast = 1e-2;  // of the largest gradient of all
     gradient_off.take(name, dense(here->second), gradient, kLeast * largest);
   }
-  Difference loss_off;
+  Deviation loss_off;
   loss_off.take("loss", at::scalar_tensor(loss, at::kDouble),
                 at::scalar_tensor(plain.loss, at::kDouble));
   std::string report =
@@ -298,9 +298,9 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
                      " are not compared, only their gradients: EPL cannot set its state back");
   }
   const double tolerance = tolerance_for(plain, config);
-  const Difference& of_tensors =
+  const Deviation& of_tensors =
       tensor_off.relative >= gradient_off.relative ? tensor_off : gradient_off;
-  const Difference& worst = of_tensors.relative > tolerance ? of_tensors : loss_off;
+  const Deviation& worst = of_tensors.relative > tolerance ? of_tensors : loss_off;
   EPL_CHECK(worst.relative <= tolerance,
             concat("step ", step, " is not what the plain program gives: `", worst.name, "` has ",
                    worst.here, " where the plain program has ", worst.there, "; ", report),

@@ -234,8 +234,9 @@ std::vector<Value> Emitter::views_of(Node& node) {
       return views;
     } catch (const c10::Error&) {
       ValueId& shown = node.arguments[0].values.at(0);
-      if (copied || graph_.value(shown).type.dense()) break;
-      shown = dense(shown);
+      const TensorType& type = graph_.value(shown).type;
+      if (copied || type.strides == contiguous_strides(type.sizes)) break;
+      shown = contiguous_copy(shown);
     }
   }
   return {};

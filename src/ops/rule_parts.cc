@@ -85,6 +85,10 @@ std::string broadcast_word(const Sizes& from, const std::string& word, const Siz
   return result;
 }
 
+Pattern one_to_one(std::string from, std::string to) {
+  return {{std::move(from)}, {std::move(to)}, "", ""};
+}
+
 Pattern pointwise_pattern(const Graph& graph, const Node& node) {
   Pattern pattern;
   const auto outputs = outputs_of(node);

@@ -30,9 +30,13 @@ size_t wrap_dim(int64_t dim, size_t rank);  // -1 is the last one
 std::vector<size_t> wrap_dims(const Sizes& dims, size_t rank);
 
 std::string letters(size_t count, char first = 'a');  // "abc"
+inline constexpr char kIndexed = 'D';                 // the dimension that numbers count
 
 // The word of a tensor that is broadcast to one of `word` and `sizes`, aligned at the right.
 std::string broadcast_word(const Sizes& from, const std::string& word, const Sizes& sizes);
+
+// One tensor in, one out.
+Pattern one_to_one(std::string from, std::string to);
 
 // The words of "...": all tensors broadcast to the output, which has a letter for each dimension.
 Pattern pointwise_pattern(const Graph& graph, const Node& node);

@@ -243,21 +243,24 @@ TEST(EmitLocal, LaysOutWhatIsReadByPlacesInMemory) {
             "%4: f32[3]{4}+1 @%2 = aten::as_strided(%3, [3], [4], 1) {forward}");
 }
 
-// Rows of every second column: no view joins them.
+// No view joins rows of every second column, nor columns that lie one behind the other.
 TEST(Emitter, CopiesWhatNoViewCanShow) {
-  Graph local;
-  TensorType type;
-  type.sizes = {2, 3};
-  type.strides = {8, 2};
-  const ValueId gaps = local.add_value(type);
-  const Graph graph = graph_of({"f32[2,3]"}, "%1: f32[6] @%0 = aten::view(%0, [6])");
-  Node node = graph.nodes[0];
-  node.arguments[0] = value_argument(gaps);
-  Emitter to(local);
-  to.add(node, {{6}}, graph, graph.nodes[0]);
-  ASSERT_EQ(local.nodes.size(), 2U);
-  EXPECT_EQ(op_name(local.nodes[0]), "aten::clone");
-  EXPECT_EQ(print_node(local, local.nodes[1]), "%2: f32[6] @%1 = aten::view(%1, [6]) {forward}");
+  const std::vector<std::vector<int64_t>> lying = {{8, 2}, {1, 2}};
+  for (const auto& strides : lying) {
+    Graph local;
+    TensorType type;
+    type.sizes = {2, 3};
+    type.strides = strides;
+    const ValueId piece = local.add_value(type);
+    const Graph graph = graph_of({"f32[2,3]"}, "%1: f32[6] @%0 = aten::view(%0, [6])");
+    Node node = graph.nodes[0];
+    node.arguments[0] = value_argument(piece);
+    Emitter to(local);
+    to.add(node, {{6}}, graph, graph.nodes[0]);
+    ASSERT_EQ(local.nodes.size(), 2U);
+    EXPECT_EQ(op_name(local.nodes[0]), "aten::clone");
+    EXPECT_EQ(print_node(local, local.nodes[1]), "%2: f32[6] @%1 = aten::view(%1, [6]) {forward}");
+  }
 }
 
 // LibTorch cannot run it without contents.

@@ -9,8 +9,6 @@
 namespace epl {
 namespace {
 
-constexpr char kIndexed = 'D';  // the dimension that numbers count
-
 // --- gather, scatter: one number for each element ----------------------------------------------
 
 // A letter where all tensors have the same size; in other dimensions a tensor of numbers may be

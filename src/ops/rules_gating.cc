@@ -40,7 +40,7 @@ std::optional<Pattern> reduced(const Graph& graph, const Node& node) {
 }
 
 // max.dim(self, dim, keepdim) -> (values, indices); argmax gives the indices alone.
-std::optional<Pattern> extremum(const Graph& graph, const Node& node) {
+std::optional<Pattern> extremum_along(const Graph& graph, const Node& node) {
   auto pattern = reduced(graph, node);
   const bool truths = graph.value(tensor_at(node, 0)).type.dtype == c10::ScalarType::Bool;
   if (!pattern || truths) return pattern;
@@ -81,10 +81,10 @@ std::vector<ValueId> split_extremum(const LocalNode& at, Emitter& to, bool large
                                          : std::vector<ValueId>{best, index};
 }
 
-std::vector<ValueId> split_max(const LocalNode& at, Emitter& to) {
+std::vector<ValueId> split_max_along(const LocalNode& at, Emitter& to) {
   return split_extremum(at, to, true);
 }
-std::vector<ValueId> split_min(const LocalNode& at, Emitter& to) {
+std::vector<ValueId> split_min_along(const LocalNode& at, Emitter& to) {
   return split_extremum(at, to, false);
 }
 
@@ -94,10 +94,10 @@ Rules gating_rules() {
   constexpr Linear kNo = Linear::kNo;
   static const OpRule rows[] = {
       // operator        linear  pattern  localize  expand
-      {"aten::argmax", "", "", kNo, extremum, nullptr, split_max},
-      {"aten::argmin", "", "", kNo, extremum, nullptr, split_min},
-      {"aten::max.dim", "", "", kNo, extremum, nullptr, split_max},
-      {"aten::min.dim", "", "", kNo, extremum, nullptr, split_min},
+      {"aten::argmax", "", "", kNo, extremum_along, nullptr, split_max_along},
+      {"aten::argmin", "", "", kNo, extremum_along, nullptr, split_min_along},
+      {"aten::max.dim", "", "", kNo, extremum_along, nullptr, split_max_along},
+      {"aten::min.dim", "", "", kNo, extremum_along, nullptr, split_min_along},
       {"aten::topk", "", "", kNo, along},
       {"aten::sort", "", "", kNo, along},
       {"aten::sort.stable", "", "", kNo, along},

@@ -8,8 +8,6 @@
 namespace epl {
 namespace {
 
-constexpr char kIndexed = 'D';
-
 struct IndexWords {
   std::string self;
   std::vector<std::string> indices;

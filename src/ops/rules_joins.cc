@@ -9,10 +9,6 @@
 namespace epl {
 namespace {
 
-Pattern one_to_one(std::string from, std::string to) {
-  return {{std::move(from)}, {std::move(to)}, "", ""};
-}
-
 // Where the argument of this name says which dimension.
 size_t dim_of(const Node& node, size_t rank, const std::string& name = "dim") {
   return wrap_dim(int_at(node, *argument_named(node, name)), rank);

@@ -30,7 +30,7 @@ std::optional<Pattern> pairs(const Graph& graph, const Node& node) {
   return pattern;
 }
 
-std::vector<ValueId> split_mean(const LocalNode& at, Emitter& to) {
+std::vector<ValueId> split_mean_of_pairs(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   set(local, *argument_named(local, "reduction"), int64_t{at::Reduction::Sum});
   const ValueId sum = to.add(local, {at.output_sizes(0)}, at.graph, at.node)[0];
@@ -46,17 +46,17 @@ Rules pair_loss_rules() {
   constexpr Linear kFirst = Linear::kFirst;
   static const OpRule rows[] = {
       // operator         linear  pattern  localize  expand
-      {"aten::mse_loss", "", "", kNo, pairs, nullptr, split_mean},
-      {"aten::mse_loss_backward", "", "", kFirst, pairs, nullptr, split_mean},
-      {"aten::smooth_l1_loss", "", "", kNo, pairs, nullptr, split_mean},
-      {"aten::smooth_l1_loss_backward", "", "", kFirst, pairs, nullptr, split_mean},
-      {"aten::huber_loss", "", "", kNo, pairs, nullptr, split_mean},
-      {"aten::huber_loss_backward", "", "", kFirst, pairs, nullptr, split_mean},
-      {"aten::soft_margin_loss", "", "", kNo, pairs, nullptr, split_mean},
-      {"aten::soft_margin_loss_backward", "", "", kFirst, pairs, nullptr, split_mean},
-      {"aten::binary_cross_entropy", "", "", kNo, pairs, nullptr, split_mean},
-      {"aten::binary_cross_entropy_backward", "", "", kFirst, pairs, nullptr, split_mean},
-      {"aten::binary_cross_entropy_with_logits", "", "", kNo, pairs, nullptr, split_mean},
+      {"aten::mse_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::mse_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
+      {"aten::smooth_l1_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::smooth_l1_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
+      {"aten::huber_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::huber_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
+      {"aten::soft_margin_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::soft_margin_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
+      {"aten::binary_cross_entropy", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::binary_cross_entropy_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
+      {"aten::binary_cross_entropy_with_logits", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
   };
   return rows;
 }

@@ -6,7 +6,7 @@
 namespace epl {
 namespace {
 
-std::optional<Pattern> of_sizes(const Graph& graph, const Node& node) {
+std::optional<Pattern> of_given_sizes(const Graph& graph, const Node& node) {
   Pattern pattern;
   pattern.outputs = {letters(sizes_of(graph, outputs_of(node)[0]).size())};
   return pattern;
@@ -33,10 +33,10 @@ Rules random_rules() {
       {"aten::uniform", "...", "..."},
       {"aten::normal_functional", "...", "..."},
       {"aten::exponential", "...", "..."},
-      {"aten::rand", "", "", kNo, of_sizes, localize_size},
-      {"aten::randn", "", "", kNo, of_sizes, localize_size},
-      {"aten::randint", "", "", kNo, of_sizes, localize_size},
-      {"aten::randint.low", "", "", kNo, of_sizes, localize_size},
+      {"aten::rand", "", "", kNo, of_given_sizes, localize_size},
+      {"aten::randn", "", "", kNo, of_given_sizes, localize_size},
+      {"aten::randint", "", "", kNo, of_given_sizes, localize_size},
+      {"aten::randint.low", "", "", kNo, of_given_sizes, localize_size},
   };
   return rows;
 }

@@ -10,10 +10,6 @@
 namespace epl {
 namespace {
 
-Pattern one_to_one(std::string from, std::string to) {
-  return {{std::move(from)}, {std::move(to)}, "", ""};
-}
-
 std::string word_of(const Graph& graph, const Node& node) {
   return letters(input_sizes(graph, node, 0).size());
 }

@@ -12,7 +12,7 @@
 namespace epl {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 // What a part costs as chunk number `chunk`.
 class Prices {
@@ -66,14 +66,14 @@ using Begins = std::vector<int>;
 // positions before `end` is found, for all c and end, from the best ones with a chunk less: since
 // what a part costs depends on the part alone, dynamic programming over its ends finds the best of
 // all. `extend(cost, chunk, begin, end, parts)` gives the cost with one more part behind a cut of
-// `cost`, or kNever where the part may not be; `hopeless(begin, end, cost)` is whether no part that
-// begins at or before `begin` can cost less than that.
+// `cost`, or kImpossible where the part may not be; `hopeless(begin, end, cost)` is whether no part
+// that begins at or before `begin` can cost less than that.
 template <typename Extend, typename Hopeless>
 std::optional<Begins> find_best(const StageModel& model, int chunks, const Extend& extend,
                                 const Hopeless& hopeless) {
   const int positions = model.positions();
   struct Best {
-    double cost = kNever;
+    double cost = kImpossible;
     int begin = -1;  // of the last chunk
   };
   std::vector<std::vector<Best>> best(static_cast<size_t>(chunks) + 1,
@@ -91,9 +91,9 @@ std::optional<Begins> find_best(const StageModel& model, int chunks, const Exten
       for (int begin = chunk == 0 ? 0 : end - 1; begin >= chunk; --begin) {
         if (hopeless(begin, end, found.cost)) break;
         const double cost = before[static_cast<size_t>(begin)].cost;
-        if (cost > found.cost || cost == kNever) continue;
+        if (cost > found.cost || cost == kImpossible) continue;
         const double with_part = extend(cost, chunk, begin, end, parts);
-        if (with_part <= found.cost && with_part < kNever) found = {with_part, begin};
+        if (with_part <= found.cost && with_part < kImpossible) found = {with_part, begin};
       }
     }
   }
@@ -128,7 +128,7 @@ class Chooser {
         chunks_(request.stages * request.chunks_per_stage) {}
 
   Begins choose() const {
-    if (request_.device_bytes == 0) return *within(kNever);
+    if (request_.device_bytes == 0) return *within(kImpossible);
     // A device holds all chunks of its stage. Chunks that may not take more than so many parts of
     // it each are tried until they fit together.
     const double device = static_cast<double>(request_.device_bytes);
@@ -187,14 +187,14 @@ class Chooser {
 
   // The best cut whose chunks take at most so many bytes each.
   std::optional<Begins> within(double bytes) const {
-    const bool limited = bytes < kNever;
+    const bool limited = bytes < kImpossible;
     const auto too_large = [&](int chunk, int begin, const Parts& parts) {
       return limited && memory(chunk, begin, parts) > bytes;
     };
     const std::optional<Begins> fastest = find_best(
         model_, chunks_,
         [&](double pace, int chunk, int begin, int end, const Parts& parts) {
-          if (too_large(chunk, begin, parts)) return kNever;
+          if (too_large(chunk, begin, parts)) return kImpossible;
           return std::max(pace, prices_.pace(begin, end, parts.received[begin]));
         },
         [&](int begin, int end, double pace) { return prices_.seconds(begin, end) > pace; });
@@ -207,7 +207,7 @@ class Chooser {
         model_, chunks_,
         [&](double squares, int chunk, int begin, int end, const Parts& parts) {
           const double pace = prices_.pace(begin, end, parts.received[begin]);
-          if (pace > limit || too_large(chunk, begin, parts)) return kNever;
+          if (pace > limit || too_large(chunk, begin, parts)) return kImpossible;
           return squares + pace / mean * (pace / mean) + kAwkwardness * model_.awkwardness(begin);
         },
         [&](int begin, int end, double) { return prices_.seconds(begin, end) > limit; });

@@ -20,13 +20,13 @@ using testing::Ends;
 using testing::expect_no_errors;
 using testing::run_members;
 
-c10::OperatorHandle op(const std::string& name) {
+c10::OperatorHandle collective(const std::string& name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(("epl::" + name).c_str(), "");
 }
 
 // As the Executor calls operators: boxed.
-at::Tensor call(const std::string& name, std::vector<c10::IValue> arguments) {
-  op(name).callBoxed(&arguments);
+at::Tensor run_collective(const std::string& name, std::vector<c10::IValue> arguments) {
+  collective(name).callBoxed(&arguments);
   return arguments.at(0).toTensor();
 }
 
@@ -50,16 +50,18 @@ const std::vector<std::string> kNames = {"all_reduce", "broadcast", "all_gather"
 
 TEST(Collectives, AreOperatorsThatWriteIntoTheirSlotAndNothingElse) {
   for (const std::string& name : kNames) {
-    const auto out = out_variant(op(name), c10::DispatchKey::CPU);
+    const auto out = out_variant(collective(name), c10::DispatchKey::CPU);
     ASSERT_TRUE(out) << name;
     EXPECT_EQ(c10::toString(out->operator_name()), "epl::" + name + ".out");
     const auto functional = functional_variant(*out);
     ASSERT_TRUE(functional) << name;
     EXPECT_EQ(c10::toString(functional->operator_name()), "epl::" + name);
-    EXPECT_FALSE(in_place_variant(op(name))) << name;
-    EXPECT_EQ(is_pointwise(op(name)), name == "all_reduce") << name;  // alone works in place
-    EXPECT_FALSE(is_random(op(name)) || overwrites(op(name))) << name;
-    EXPECT_FALSE(reads_metadata_only(op(name)) || makes_uninitialized(op(name))) << name;
+    EXPECT_FALSE(in_place_variant(collective(name))) << name;
+    EXPECT_EQ(is_pointwise(collective(name)), name == "all_reduce")
+        << name;  // alone works in place
+    EXPECT_FALSE(is_random(collective(name)) || overwrites(collective(name))) << name;
+    EXPECT_FALSE(reads_metadata_only(collective(name)) || makes_uninitialized(collective(name)))
+        << name;
   }
 }
 
@@ -71,12 +73,12 @@ TEST(Collectives, MakeTheResultsOfTheirDefinition) {
     const at::Tensor by_rows = whole.split_with_sizes(rows, 1)[static_cast<size_t>(rank)];
     const at::Tensor by_columns = whole.split_with_sizes(columns, 2)[static_cast<size_t>(rank)];
 
-    require_close(call("all_reduce", {whole * (rank + 1), "sum"}), whole * 6);
-    require_close(call("all_reduce", {whole * (rank + 1), "max"}), whole * 3);
-    require_close(call("broadcast", {whole + rank, 1}), whole + 1);
-    require_close(call("all_gather", {by_rows, -2, rows}), whole);
-    require_close(call("reduce_scatter", {whole * (rank + 1), 1, rows}), by_rows * 6);
-    require_close(call("all_to_all", {by_rows, 1, -1, rows, columns}), by_columns);
+    require_close(run_collective("all_reduce", {whole * (rank + 1), "sum"}), whole * 6);
+    require_close(run_collective("all_reduce", {whole * (rank + 1), "max"}), whole * 3);
+    require_close(run_collective("broadcast", {whole + rank, 1}), whole + 1);
+    require_close(run_collective("all_gather", {by_rows, -2, rows}), whole);
+    require_close(run_collective("reduce_scatter", {whole * (rank + 1), 1, rows}), by_rows * 6);
+    require_close(run_collective("all_to_all", {by_rows, 1, -1, rows, columns}), by_columns);
   }));
 }
 
@@ -85,7 +87,7 @@ TEST(Collectives, WriteIntoTheGivenTensor) {
     const at::Tensor x = at::full({2, 3}, end.rank() + 1.0, at::kFloat);
     const at::Tensor out = at::zeros({2, 6});
     std::vector<c10::IValue> stack = {x, 1, std::vector<int64_t>{3, 3}, out};
-    out_variant(op("all_gather"), c10::DispatchKey::CPU)->callBoxed(&stack);
+    out_variant(collective("all_gather"), c10::DispatchKey::CPU)->callBoxed(&stack);
     if (!stack.at(0).toTensor().is_same(out)) throw std::runtime_error("another tensor");
     require_close(out, at::cat({at::full({2, 3}, 1.0), at::full({2, 3}, 2.0)}, 1).to(at::kFloat));
   }));
@@ -96,9 +98,10 @@ TEST(Collectives, AreCopiesInAGroupOfOne) {
     const at::Tensor x = at::rand({4, 3});
     const std::vector<int64_t> four = {4}, three = {3};
     for (const at::Tensor& result :
-         {call("all_reduce", {x, "sum"}), call("broadcast", {x, 0}),
-          call("all_gather", {x, 0, four}), call("reduce_scatter", {x, 1, three}),
-          call("all_to_all", {x, 0, 1, four, three})}) {
+         {run_collective("all_reduce", {x, "sum"}), run_collective("broadcast", {x, 0}),
+          run_collective("all_gather", {x, 0, four}),
+          run_collective("reduce_scatter", {x, 1, three}),
+          run_collective("all_to_all", {x, 0, 1, four, three})}) {
       require_close(result, x);
       if (result.is_alias_of(x)) throw std::runtime_error("a view of its argument");
     }
@@ -113,11 +116,11 @@ TEST(Collectives, CountWhatAMemberSends) {
     const auto rank = static_cast<size_t>(end.rank());
     const CollectiveScope scope(end, &meters[rank]);
     const std::vector<int64_t> rows = {1, 2, 3, 4}, columns = {2, 2, 2, 2};
-    call("all_reduce", {at::ones({10, 8}), "sum"});
-    call("all_gather", {at::ones({rows[rank], 8}), 0, rows});
-    call("reduce_scatter", {at::ones({10, 8}), 0, rows});
-    call("all_to_all", {at::ones({rows[rank], 8}), 0, 1, rows, columns});
-    call("broadcast", {at::ones({8}), 2});
+    run_collective("all_reduce", {at::ones({10, 8}), "sum"});
+    run_collective("all_gather", {at::ones({rows[rank], 8}), 0, rows});
+    run_collective("reduce_scatter", {at::ones({10, 8}), 0, rows});
+    run_collective("all_to_all", {at::ones({rows[rank], 8}), 0, 1, rows, columns});
+    run_collective("broadcast", {at::ones({8}), 2});
   }));
   for (size_t rank = 0; rank < 4; ++rank) {
     const int64_t rows = static_cast<int64_t>(rank) + 1;
@@ -137,10 +140,10 @@ TEST(Collectives, CountWhatAMemberSends) {
 TEST(Collectives, RunOnlyInsideOfAScope) {
   for (const auto& run : std::vector<std::function<void()>>{
            [] {
-             call("all_reduce", {at::ones({2}), "sum"});
+             run_collective("all_reduce", {at::ones({2}), "sum"});
            },
            [] {
-             call("reduce_scatter", {at::ones({2}), 0, std::vector<int64_t>{2}});
+             run_collective("reduce_scatter", {at::ones({2}), 0, std::vector<int64_t>{2}});
            }}) {
     try {
       run();
@@ -159,31 +162,31 @@ TEST(Collectives, UseTheInnermostScope) {
   const CollectiveScope outer(*alone[0], &outside);
   {
     const CollectiveScope inner(*other[0], &inside);
-    call("all_reduce", {at::ones({2}), "sum"});
+    run_collective("all_reduce", {at::ones({2}), "sum"});
   }
-  call("all_reduce", {at::ones({2}), "sum"});
-  call("all_reduce", {at::ones({2}), "sum"});
+  run_collective("all_reduce", {at::ones({2}), "sum"});
+  run_collective("all_reduce", {at::ones({2}), "sum"});
   EXPECT_EQ(inside.calls, 1);
   EXPECT_EQ(outside.calls, 2);
 }
 
 TEST(Collectives, RefuseTensorsThatAreNotTheirPiece) {
   const auto errors = run_in_scopes(2, [](Communicator&) {
-    call("all_gather", {at::ones({3, 2}), 0, std::vector<int64_t>{2, 2}});
+    run_collective("all_gather", {at::ones({3, 2}), 0, std::vector<int64_t>{2, 2}});
   });
   for (const std::string& error : errors) {
     EXPECT_THAT(error, ::testing::HasSubstr("[3, 2], whose dimension 0 should have 2"));
   }
   const auto counts = run_in_scopes(2, [](Communicator&) {
-    call("all_gather", {at::ones({3, 2}), 0, std::vector<int64_t>{3}});
+    run_collective("all_gather", {at::ones({3, 2}), 0, std::vector<int64_t>{3}});
   });
   EXPECT_THAT(counts[0], ::testing::HasSubstr("1 pieces for a group of 2"));
 }
 
 TEST(Collectives, TellTheShapesOfTensorsWithoutContents) {
   const at::Tensor x = at::empty({2, 3}, at::TensorOptions(at::kMeta).dtype(at::kHalf));
-  EXPECT_EQ(call("all_reduce", {x, "sum"}).sizes(), x.sizes());
-  const at::Tensor gathered = call("all_gather", {x, 1, std::vector<int64_t>{3, 2}});
+  EXPECT_EQ(run_collective("all_reduce", {x, "sum"}).sizes(), x.sizes());
+  const at::Tensor gathered = run_collective("all_gather", {x, 1, std::vector<int64_t>{3, 2}});
   EXPECT_EQ(gathered.sizes(), (std::vector<int64_t>{2, 5}));
   EXPECT_EQ(gathered.scalar_type(), at::kHalf);
   EXPECT_TRUE(gathered.is_meta());

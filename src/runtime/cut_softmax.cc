@@ -110,31 +110,33 @@ at::Tensor& log_softmax_backward_out(const at::Tensor& gradient, const at::Tenso
 
 // --- operators that make their result ------------------------------------------------------------
 
-at::Tensor like(const at::Tensor& x) { return at::empty_like(x, c10::MemoryFormat::Contiguous); }
+at::Tensor contiguous_like(const at::Tensor& x) {
+  return at::empty_like(x, c10::MemoryFormat::Contiguous);
+}
 
 at::Tensor sum_exp(const at::Tensor& x, const at::Tensor& largest, int64_t dim) {
-  at::Tensor out = like(largest);
+  at::Tensor out = contiguous_like(largest);
   return sum_exp_out(x, largest, dim, out);
 }
 
 at::Tensor log_softmax(const at::Tensor& x, const at::Tensor& largest, const at::Tensor& sum) {
-  at::Tensor out = like(x);
+  at::Tensor out = contiguous_like(x);
   return log_softmax_out(x, largest, sum, out);
 }
 
 at::Tensor log_softmax_backward(const at::Tensor& gradient, const at::Tensor& output,
                                 const at::Tensor& sum) {
-  at::Tensor out = like(gradient);
+  at::Tensor out = contiguous_like(gradient);
   return log_softmax_backward_out(gradient, output, sum, out);
 }
 
 // --- tensors without contents --------------------------------------------------------------------
 
 at::Tensor sum_exp_meta(const at::Tensor&, const at::Tensor& largest, int64_t) {
-  return like(largest);
+  return contiguous_like(largest);
 }
 at::Tensor like_first_meta(const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
-  return like(x);
+  return contiguous_like(x);
 }
 
 }  // namespace
