@@ -49,7 +49,6 @@ class Emitter {
   ValueId contiguous_copy(ValueId id);
   Node node_of(const std::string& op, std::vector<Argument> arguments) const;
   ValueId append(Node node, const Value& made);
-  ValueId contiguous_copy(ValueId id);
   std::vector<Value> views_of(Node& node);
   std::vector<Value> written_by(const Node& node, const Graph& like_graph, const Node& like) const;
 
