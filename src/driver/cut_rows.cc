@@ -95,6 +95,15 @@ void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSiz
   }
 }
 
+void check_comparable(const Graph& whole, const Graph& slice, const std::string& asked_by) {
+  EPL_CHECK(whole.nodes.size() == slice.nodes.size() &&
+                whole.value_count() == slice.value_count() &&
+                whole.leaves.size() == slice.leaves.size(),
+            "what the step writes in place becomes other operators where a device has fewer rows: "
+            "it is not known whether rows look at each other",
+            asked_by, concat("no writes in place into parts of a tensor, or ", kHint));
+}
+
 void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement,
                 bool users_backward, TwoSizes& sizes) {
   PassList passes;
@@ -102,6 +111,7 @@ void prove_rows(Graph slice, Graph whole, int devices, const Placement& placemen
   if (placement.is_pipeline()) passes.push_back(std::make_unique<AssignChunks>());
   run_passes(slice, passes);
   run_passes(whole, passes);
+  check_comparable(whole, slice, placement.asked_by);
   prove_rows({whole, &slice, devices, nodes_of_stages(whole, placement, devices), users_backward},
              placement.asked_by, sizes);
 }

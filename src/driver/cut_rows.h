@@ -20,6 +20,10 @@ namespace epl {
 // state or read back other values than the whole.
 void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSizes& sizes);
 
+// What a step writes in place may lie otherwise in memory where there are fewer rows, and become
+// other operators: then nothing can be said of its rows. Throws epl::Error.
+void check_comparable(const Graph& whole, const Graph& slice, const std::string& asked_by);
+
 // The same for a step as it was recorded, with the rows of a micro batch and with 1/devices of
 // them, for its stages with so many devices. Other stages see rows of their own. `users_backward`:
 // see Capture.

@@ -76,8 +76,6 @@ std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph,
 
 // Which dimension has `parts` times the rows in the larger recording.
 std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
-  EPL_ASSERT(whole.nodes.size() == slice.nodes.size() && whole.value_count() == slice.value_count(),
-             "a step has the same operators for any number of rows");
   std::vector<int> dims(static_cast<size_t>(whole.value_count()), -1);
   for (ValueId id = 0; id < whole.value_count(); ++id) {
     const auto& large = whole.value(id).type.sizes;
@@ -186,6 +184,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
       check_targets(*each, sliced_nodes(*each));
     }
     request.sliced = sliced_nodes(compiled.graph);
+    check_comparable(compiled.graph, *recording.slice, options.placement.asked_by);
     prove_rows(
         {compiled.graph, request.slice, request.parts, request.sliced, recording.users_backward},
         request.asked_by, compiled.sizes);
