@@ -124,12 +124,23 @@ void report(const std::string& mode, const Counts& counts) {
   std::cout << std::flush;
 }
 
+// What rounding explains is estimated, and now and then too low. In double precision rounding is a
+// billionth of what it was, and a mistake as much as before: that decides, but for bits.
+Outcome judge_twice(CaseOptions wanted) {
+  const Outcome outcome = judge_apart([&] { return make_case(wanted); });
+  const bool estimated = outcome.text.find("rounding explains") != std::string::npos;
+  if (outcome.verdict != Verdict::kFailed || !estimated || wanted.dtype) return outcome;
+  wanted.dtype = torch::kDouble;
+  const Outcome precise = judge_apart([&] { return make_case(wanted); });
+  return precise.verdict == Verdict::kEqual ? precise : outcome;
+}
+
 int run_mode(const Options& options, const std::string& mode) {
   Counts counts;
   for (uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
     const CaseOptions wanted = options.of(mode, seed);
     if (options.print) print_case(wanted);
-    const Outcome outcome = judge_apart([&] { return make_case(wanted); });
+    const Outcome outcome = judge_twice(wanted);
     ++counts.of[outcome.verdict];
     if (options.print) std::cout << "outcome: " << outcome.text << "\n";
     if (outcome.verdict == Verdict::kFailed) tell_failure(options, mode, seed, outcome);
