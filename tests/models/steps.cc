@@ -186,7 +186,10 @@ std::vector<ModelStep> example_steps() {
                      {torch::randn({2, 3, 32, 32}), ids_below(3, {2})}});
   }
   for (const moe::Gating gating : {moe::Gating::kTop2, moe::Gating::kSwitch}) {
-    moe::TranslatorOptions options{13, 13, 8, 2, 2};
+    moe::TranslatorOptions options;
+    options.source_vocabulary = options.target_vocabulary = 13;
+    options.longest = 8;
+    options.layers = options.heads = 2;
     options.label_smoothing = 0.1;
     options.experts = {8, 12, 4, gating};
     moe::Translator net(options);
