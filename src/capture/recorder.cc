@@ -332,6 +332,12 @@ ValueId Recorder::returned(const at::Tensor& tensor) {
   return id;
 }
 
+bool Recorder::is_input(ValueId root) const {
+  return std::any_of(graph_.leaves.begin(), graph_.leaves.end(), [&](const Leaf& leaf) {
+    return leaf.kind == Leaf::Kind::kInput && graph_.value(leaf.value).storage == root;
+  });
+}
+
 void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, size_t first) {
   for (size_t i : written_arguments(node)) {
     for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) {
@@ -344,7 +350,12 @@ void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, si
         const Leaf& leaf = graph_.leaves[temporary->second.leaf];
         if (!temporary->second.borrowed) temporary->second.contents = copy_in_place(leaf.tensor);
       }
-      if (producer_[static_cast<size_t>(root)] != -1 || saved_.count(root) != 0) return;
+      const bool made_here = producer_[static_cast<size_t>(root)] != -1;
+      if (!made_here && changes_place_only(node.op) && !is_input(root)) {
+        cannot_be_replayed(concat("it changes in place how a tensor that outlives it is seen (",
+                                  op_name(node), " of ", print_type(type_of(tensor)), ")"));
+      }
+      if (made_here || saved_.count(root) != 0) return;
       if (uninitialized_.count(root) != 0) return;
       // The whole storage, whatever part of it this node writes.
       const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());

@@ -173,6 +173,7 @@ class Recorder {
   ForwardPlace owner_of(ValueId storage) const;
   std::set<ValueId> roots_of_constants() const;
   std::string other_name_of(const at::Tensor& tensor) const;
+  bool is_input(ValueId root) const;
 
   Graph graph_;
   const ForeignResults foreign_;

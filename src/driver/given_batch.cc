@@ -98,6 +98,12 @@ void check_not_trained(const Batch& batch, const Model& model) {
   }
 }
 
+bool has_history(const Batch& batch) {
+  return std::any_of(batch.begin(), batch.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.grad_fn() != nullptr;
+  });
+}
+
 void check_has_rows(const Batch& batch) {
   const auto has_rows = [](const at::Tensor& tensor) {
     return !tensor.defined() || tensor.dim() == 0 || tensor.size(0) > 0;

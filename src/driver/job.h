@@ -19,6 +19,7 @@
 #include "config/environment.h"
 #include "driver/gradient_history.h"
 #include "driver/holders.h"
+#include "driver/written_batch.h"
 #include "runtime/device_team.h"
 #include "runtime/gradient_exchange.h"
 
@@ -48,6 +49,8 @@ class Job {
   }  // for gradients; empty likewise
 
   GradientHistory& gradient_history() { return *gradient_history_; }
+  // What steps wrote copies of: one trainer's step may be handed what another's has written.
+  WrittenBatch& written_batch() { return written_batch_; }
 
   // While it stands, a step of some trainer runs on this thread. All trainers of a job use the same
   // devices, so steps that several threads ask for run one after the other. Throws epl::Error where
@@ -84,7 +87,8 @@ class Job {
   std::vector<Channel> channels_;
   std::unique_ptr<DeviceTeam> team_;
   std::shared_ptr<GradientHistory> gradient_history_;  // with the jobs of earlier init()s
-  const int number_;                                   // of init()s before
+  WrittenBatch written_batch_;
+  const int number_;  // of init()s before
   int keys_ = 0;
   std::mutex counting_;
   std::vector<Holders*> counted_;

@@ -175,7 +175,9 @@ void Model::append_modes(std::vector<int64_t>& key) const {
     }
   };
   for (const auto& module : all_modules_) append(module->is_training());
-  for (const auto& [name, tensor] : parameters_) append(tensor.requires_grad());
+  for (const auto* tensors : {&parameters_, &state_}) {
+    for (const auto& [name, tensor] : *tensors) append(tensor.requires_grad());
+  }
   key.push_back(bits);
   options_.append_to(key);
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -3,11 +3,13 @@
 #include <torch/nn/functional/instancenorm.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
 #include <cstring>
@@ -72,6 +74,30 @@ void ModuleOptions::add(const torch::nn::Module& module) {
   where_it_is<nn::SoftmaxImpl, nn::LogSoftmaxImpl, nn::SoftminImpl, nn::GLUImpl>(
       module, [&](const auto& unit) { note(unit.options.dim()); });
   add_loss(module);
+  add_window(module);
+}
+
+void ModuleOptions::add_window(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  const auto note = [&](const auto&... numbers) { (numbers_.emplace_back(&numbers), ...); };
+  where_it_is<nn::Conv1dImpl, nn::Conv2dImpl, nn::Conv3dImpl, nn::ConvTranspose1dImpl,
+              nn::ConvTranspose2dImpl, nn::ConvTranspose3dImpl>(module, [&](const auto& window) {
+    note_array(window.options.stride());
+    note_array(window.options.dilation());
+    note_array(window.options.output_padding());
+    note(window.options.padding(), window.options.groups());
+  });
+  where_it_is<nn::MaxPool1dImpl, nn::MaxPool2dImpl, nn::MaxPool3dImpl, nn::AvgPool1dImpl,
+              nn::AvgPool2dImpl, nn::AvgPool3dImpl>(module, [&](const auto& window) {
+    note_array(window.options.kernel_size());
+    note_array(window.options.stride());
+    note_array(window.options.padding());
+    note(window.options.ceil_mode());
+  });
+  where_it_is<nn::MaxPool1dImpl, nn::MaxPool2dImpl, nn::MaxPool3dImpl>(
+      module, [&](const auto& window) { note_array(window.options.dilation()); });
+  where_it_is<nn::AvgPool1dImpl, nn::AvgPool2dImpl, nn::AvgPool3dImpl>(
+      module, [&](const auto& window) { note(window.options.count_include_pad()); });
 }
 
 void ModuleOptions::add_loss(const torch::nn::Module& module) {
@@ -110,7 +136,17 @@ void ModuleOptions::add_loss(const torch::nn::Module& module) {
 }
 
 void ModuleOptions::append_to(std::vector<int64_t>& key) const {
-  const auto append = [&](const auto* number) {
+  const auto append_array = [&](const Array& array) {
+    key.insert(key.end(), array.begin, array.begin + array.count);
+  };
+  const auto append_padding = [&](const auto& padding) {
+    key.push_back(static_cast<int64_t>(padding.index()));
+    if (padding.index() != 0) return;  // kValid, kSame
+    using std::get;                    // or c10::get, which LibTorch 1 has for its own variants
+    const auto& array = get<0>(padding);
+    key.insert(key.end(), array->begin(), array->end());
+  };
+  const auto append_number = [&](const auto* number) {
     using Type = std::decay_t<decltype(*number)>;
     if constexpr (std::is_same_v<Type, double>) {
       key.push_back(bits_of(*number));
@@ -120,6 +156,17 @@ void ModuleOptions::append_to(std::vector<int64_t>& key) const {
       key.push_back(static_cast<int64_t>(number->index()));
     } else {
       key.push_back(static_cast<int64_t>(*number));
+    }
+  };
+  const auto append = [&](const auto& number) {
+    using Type = std::decay_t<decltype(number)>;
+    if constexpr (std::is_same_v<Type, Array>) {
+      append_array(number);
+    } else if constexpr (std::is_same_v<Type, Padding<1>> || std::is_same_v<Type, Padding<2>> ||
+                         std::is_same_v<Type, Padding<3>>) {
+      append_padding(*number);
+    } else {
+      append_number(number);
     }
   };
   for (const Number& number : numbers_) std::visit(append, number);

@@ -3,7 +3,9 @@
 // holds what they were, so a changed one asks for another recording.
 #pragma once
 
+#include <torch/expanding_array.h>
 #include <torch/nn/module.h>
+#include <torch/nn/options/conv.h>
 #include <torch/nn/options/loss.h>
 
 #include <cstdint>
@@ -21,11 +23,24 @@ class ModuleOptions {
 
  private:
   void add_loss(const torch::nn::Module& module);
+  void add_window(const torch::nn::Module& module);  // convolutions, pools
+
+  struct Array {
+    const int64_t* begin;
+    size_t count;
+  };
+  template <size_t D>
+  void note_array(const torch::ExpandingArray<D>& array) {
+    numbers_.emplace_back(Array{array->data(), D});
+  }
 
   using Reduction = torch::nn::MSELossOptions::reduction_t;
   using OfKLDiv = torch::nn::KLDivLossOptions::reduction_t;
-  using Number = std::variant<const double*, const int64_t*, const bool*,
-                              const c10::optional<double>*, const Reduction*, const OfKLDiv*>;
+  template <size_t D>
+  using Padding = const typename torch::nn::detail::ConvNdOptions<D>::padding_t*;
+  using Number =
+      std::variant<const double*, const int64_t*, const bool*, const c10::optional<double>*,
+                   const Reduction*, const OfKLDiv*, Array, Padding<1>, Padding<2>, Padding<3>>;
   std::vector<Number> numbers_;
 };
 

@@ -1,5 +1,7 @@
 #include "driver/recordings.h"
 
+#include <ATen/ExpandUtils.h>
+
 #include <algorithm>
 #include <iostream>
 #include <numeric>
@@ -50,6 +52,17 @@ Batch first_rows(const Batch& batch, int devices, int all, const Placement& plac
   return result;
 }
 
+// How its copy lies in memory: rand_like() fills it in that order.
+void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
+  const bool ordinary = tensor.layout() != c10::kStrided || tensor.is_contiguous();
+  key.push_back(ordinary ? 0 : 1);
+  if (ordinary) return;
+  const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
+  for (size_t dim = 0; dim < strides.size(); ++dim) {
+    key.push_back(tensor.size(static_cast<int64_t>(dim)) == 1 ? 0 : strides[dim]);
+  }
+}
+
 // One of `parts` slices of a batch.
 Batch slice_of(const Batch& batch, int parts, const Placement& placement) {
   Batch result;
@@ -76,6 +89,7 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
     key.push_back(static_cast<int64_t>(tensor.requires_grad()));
     key.push_back(tensor.dim());
     key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+    append_order(tensor, key);
   }
   subject_.model.append_modes(key);
   append_thread_modes(key);
@@ -112,12 +126,16 @@ void Recordings::begin_step() {
 Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
+  const double options_before = fingerprint_of_options(subject_.model);
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
        subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts, subject_.plain_seed,
        generators_seen_before(), &inputs});
+  const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
+  if (changes_options && captured.unreplayable.empty()) {
+    captured.unreplayable = "it changes options of its optimizer, as a scheduler's step() does";
+  }
   note_written(batch, captured);
-  note_reached(captured);
   return captured;
 }
 
@@ -374,7 +392,7 @@ std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const C
                                      exchange_options(subject_.config));
 }
 
-// Said once: the loss is the same in all recordings, as a rule.
+// Said once.
 void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes) {
   const int parts = compiled.plan.replicas * compiled.plan.micro_batches;
   if (parts < 2) return;
@@ -383,8 +401,8 @@ void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& size
   const bool averages =
       subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
   const std::string remark = remark_on_loss(loss, parts, averages);
-  const bool first = !std::exchange(told_of_loss_, true);
-  if (remark.empty() || !first || subject_.job.cluster().worker_index != 0) return;
+  if (remark.empty() || std::exchange(told_of_loss_, true)) return;
+  if (subject_.job.cluster().worker_index != 0) return;
   std::clog << "epl: " << remark << "\n";
 }
 
@@ -432,7 +450,8 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   }
   // Which parameters coast may have changed, by another trainer as well.
   GradientHistory& history = subject_.job.gradient_history();
-  if (changed || moved || history.version() != bound_history_) {
+  const bool woke = kZeroGradLeavesZeros && last_->gradients().somebody_woke();
+  if (changed || moved || woke || history.version() != bound_history_) {
     last_->gradients().bind_updates(subject_.model, history);
     bound_history_ = history.version();
     check_updates_of_pieces(subject_.job, *last_, subject_.model);

@@ -74,6 +74,8 @@ class Recordings {
   // it finds that not even this step can be. A step that no later one is like is replayed as it was
   // recorded now, and unreplayable() tells of it.
   void look_before_replay(const Batch& batch, int micro_batches);
+  // A step is run by what was captured, whose backward() reaches these leaves.
+  void note_reached(const Capture& captured);
   // Takes it beside a step that cannot run plainly; throws epl::Error where the two differ.
   void look_again(const Batch& batch);
 
@@ -109,7 +111,6 @@ class Recordings {
   bool is_first_of_its_form(const Batch& batch) const;
   void check_replayable(const Batch& batch, Capture& captured);
   void note_written(const Batch& batch, const Capture& captured);
-  void note_reached(const Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
   Capture record_with_chosen_stages(const Batch& batch);
@@ -164,12 +165,14 @@ class Recordings {
   };
   bool is_out_of_date(const Pending& pending) const;
   // What a look tells of an earlier one: empty where the two are the same.
-  Difference compare_looks(const FirstLook& first, const Graph& graph);
+  Difference compare_looks(const Key& key, const FirstLook& first, const Graph& graph);
+  bool stays_unclear(FirstLook& first, const Difference& difference, const Graph& graph) const;
   std::optional<Capture> look_late(const Batch& batch, double seed);
   std::optional<Pending> pending_;
   std::map<Key, FirstLook> late_;  // to be looked at again when their shape comes again
   std::set<Key> seen_twice_;       // modes
   std::set<std::string> forms_;    // of the graphs that were seen twice
+  std::set<Key> looked_at_;        // their keys
   int64_t step_ = 0;               // how many have begun
   int64_t compared_in_ = 0;        // the step whose micro batches were compared last
   std::string unreplayable_;

@@ -40,6 +40,7 @@ bool Recordings::has_parts() const {
 
 // What was recorded is kept for the plain step that follows: the function has run on this batch.
 void Recordings::check_replayable(const Batch& batch, Capture& captured) {
+  note_reached(captured);
   const bool alone = subject_.job.workers() == nullptr;
   const bool plainly = alone && has_parts() && can_run_plainly() && is_first_of_its_form(batch);
   if (captured.unreplayable.empty() && !plainly) {
@@ -60,7 +61,8 @@ void Recordings::expect_again(const Batch& batch, const Graph& graph, int times)
   if (seen_twice_.count(now) != 0) {
     // Stages and parts on several workers would have to look together.
     const bool looks = subject_.job.workers() == nullptr || can_run_plainly();
-    if (looks && late_.size() < kMost && forms_.count(form_of(graph)) == 0) {
+    const bool known = looked_at_.count(key_of(batch)) != 0 && forms_.count(form_of(graph)) != 0;
+    if (looks && late_.size() < kMost && !known) {
       late_.insert_or_assign(key_of(batch), FirstLook{graph, times, step_});
     }
     return;
@@ -77,28 +79,35 @@ bool Recordings::wants_look_at(const Batch& batch) const {
   return found != late_.end() && found->second.step != step_;
 }
 
-Difference Recordings::compare_looks(const FirstLook& first, const Graph& graph) {
+Difference Recordings::compare_looks(const Key& key, const FirstLook& first, const Graph& graph) {
   compared_in_ = step_;
   const std::string form = form_of(graph);
   // Where a guard took it another way nothing differs, and nothing is known of that way.
-  if (form == form_of(first.graph)) forms_.insert(form);
+  if (form == form_of(first.graph)) {
+    forms_.insert(form);
+    looked_at_.insert(key);
+  }
   return difference_between(first.graph, graph);
 }
 
-// Where a guard took it another way this says nothing yet: it is looked at some times more.
-std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
+// Where a guard took it another way this says nothing of the first: it is looked at some times
+// more.
+bool Recordings::stays_unclear(FirstLook& first, const Difference& difference,
+                               const Graph& graph) const {
   constexpr int kOften = 3;
+  if ((difference && !difference.guarded) || form_of(graph) == form_of(first.graph)) return false;
+  first.step = step_;
+  return ++first.unclear < kOften;
+}
+
+std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
   if (seed != subject_.plain_seed) return std::nullopt;
   const auto found = late_.find(key_of(batch));
   if (found == late_.end()) return std::nullopt;
   Capture captured = capture(batch);
-  const Difference difference = compare_looks(found->second, captured.graph);
+  const Difference difference = compare_looks(found->first, found->second, captured.graph);
   unreplayable_ = captured.unreplayable.empty() ? difference.text : captured.unreplayable;
-  const bool unclear = !difference && forms_.count(form_of(captured.graph)) == 0;
-  if (unclear && ++found->second.unclear < kOften) {
-    found->second.step = step_;
-    return captured;
-  }
+  if (stays_unclear(found->second, difference, captured.graph)) return captured;
   late_.erase(found);
   return captured;
 }
@@ -143,8 +152,11 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
     probe_.reset();
   } else if (starts) {
     constexpr int kOften = 3;
+    const bool by_modes = pending_ && pending_->modes != modes();
     if (pending_ && ++started_again_ == kOften) {
-      unreplayable_ = "a variable that it reads is assigned another tensor in every step";
+      unreplayable_ = by_modes
+                          ? "modes, flags or options of its modules change in every step"
+                          : "a variable that it reads is assigned another tensor in every step";
     }
     pending_.reset();
     expect_again(batch, captured.graph, 1);
@@ -154,8 +166,10 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
              first == pending_->looks.end()) {
     expect_again(batch, captured.graph, 1);
   } else {
-    unreplayable_ = compare_looks(first->second, captured.graph).text;
-    if (first->second.step != step_) {
+    const bool another_step = first->second.step != step_;
+    const Difference difference = compare_looks(first->first, first->second, captured.graph);
+    unreplayable_ = difference.text;
+    if (another_step && !stays_unclear(first->second, difference, captured.graph)) {
       seen_twice_.insert(pending_->modes);
       pending_.reset();
     }
@@ -167,9 +181,9 @@ void Recordings::look_again(const Batch& batch) {
   if (wants_look_at(batch)) {
     bring_home();
     ++made_;
-    const auto late = late_.extract(key_of(batch)).mapped();
-    const Capture captured = capture(repeat_rows(batch, late.times));
-    const Difference difference = compare_looks(late, captured.graph);
+    const auto late = late_.extract(key_of(batch));
+    const Capture captured = capture(repeat_rows(batch, late.mapped().times));
+    const Difference difference = compare_looks(late.key(), late.mapped(), captured.graph);
     if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);
     if (difference && !difference.guarded) refuse_to_replay(difference.text);
     return;
@@ -183,8 +197,9 @@ void Recordings::look_again(const Batch& batch) {
   bring_home();
   ++made_;  // what was brought home may be released again
   const Capture captured = capture(repeat_rows(batch, first->second.times));
-  const Difference difference = compare_looks(first->second, captured.graph);
-  if (first->second.step != step_) {
+  const bool another_step = first->second.step != step_;
+  const Difference difference = compare_looks(first->first, first->second, captured.graph);
+  if (another_step && !stays_unclear(first->second, difference, captured.graph)) {
     seen_twice_.insert(pending_->modes);
     pending_.reset();
   }

@@ -119,6 +119,8 @@ bool StepGradients::made_late(const Entry& entry) const {
 void StepGradients::bind_updates(Model& model, GradientHistory& history) {
   updates_.clear();
   holders_.clear();
+  written_zeros_.clear();
+  resting_.clear();
   for (const auto& [leaf, stages] : stages_by_leaf(step_.plan)) {
     const at::Tensor& parameter = step_.graph.leaves[static_cast<size_t>(leaf)].tensor;
     Home home{stages};
@@ -234,15 +236,31 @@ void StepGradients::bind_coasting(Model& model, const GradientHistory& history) 
   for (const auto& [name, parameter] : model.parameters()) {
     if (has_gradient.count(parameter.unsafeGetTensorImpl()) != 0) continue;
     const std::optional<Home> home = history.find(name, parameter, devices_.whose);
+    if (!home) resting_.push_back(parameter);
     if (!home) continue;
     holders_.push_back({*home, parameter, readers_of(parameter)});
     if (!kZeroGradLeavesZeros || !has_one_of(home->stages)) continue;
     for (size_t optimizer : model.optimizers_of(parameter)) {
       parts[optimizer].optimizer = optimizer;
-      parts[optimizer].gradients.push_back(zeros_for(parameter, *home));
+      ParameterGradient zeros = zeros_for(parameter, *home);
+      // One of the user's own may write into its gradients, which zero_grad() makes zeros of again.
+      if (!model.update(optimizer).fused() && zeros.gradient.defined()) {
+        written_zeros_.push_back(zeros.gradient);
+      }
+      parts[optimizer].gradients.push_back(std::move(zeros));
     }
   }
   for (auto& [optimizer, part] : parts) add_coasting(std::move(part));
+}
+
+bool StepGradients::somebody_woke() const {
+  return std::any_of(resting_.begin(), resting_.end(),
+                     [](const at::Tensor& parameter) { return parameter.grad().defined(); });
+}
+
+void StepGradients::zero_coasting() {
+  const c10::AutoGradMode no_grad(false);
+  for (at::Tensor& zeros : written_zeros_) zeros.zero_();
 }
 
 void StepGradients::add_coasting(Part coasting) {

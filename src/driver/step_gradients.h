@@ -54,6 +54,10 @@ class StepGradients {
     std::vector<int> readers;  // stages that use it, whether they change it or not
   };
   const std::vector<Holders>& holders() const { return holders_; }
+  // Before each update.
+  void zero_coasting();
+  // Whether somebody else's backward() has given a gradient to a parameter that never had one.
+  bool somebody_woke() const;
   // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
   void refresh_late();
 
@@ -112,6 +116,8 @@ class StepGradients {
   std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
   std::vector<std::vector<Part>> updates_;
   std::vector<Holders> holders_;
+  std::vector<at::Tensor> written_zeros_;  // gradients that an optimizer of the user's may write
+  std::vector<at::Tensor> resting_;        // parameters that never had a gradient
 };
 
 }  // namespace epl

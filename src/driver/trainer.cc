@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -172,8 +173,14 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   given.seen = rows.sample();
   given.whole = rows.whole();
   step_batch = &given.whole;
-  written_batch.check(given.whole);
+  job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);
+  if (has_history(given.whole) && !std::exchange(told_of_history, true)) {
+    std::clog
+        << "epl: a tensor of the batch was computed by autograd outside of the step: no gradient "
+           "goes back to what it was computed from, where the plain loop's backward() would. "
+           "Compute it inside of the step, or detach() it.\n";
+  }
   const Shares all = shares(given.seen, given.whole);
   // One device of one worker can take a batch that cannot be cut evenly over all.
   if (!rows.even(all) && recordings.can_run_plainly() && all.micro_batches == 1 &&
@@ -182,7 +189,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   }
   const DeviceBatches batches = rows.cut(all);
   for_each(batches, [&](const Batch& batch) {
-    written_batch.check(batch);
+    job->written_batch().check(batch);
     check_not_trained(batch, model);
   });
   if (steps == 0) {
@@ -194,8 +201,9 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   try {
     for_each(batches, [&](const Batch& batch) { check_apart(recordings.input_writers(), batch); });
     StepResult result = step_by_recording(batches);
-    for_each(batches,
-             [&](const Batch& batch) { written_batch.note(recordings.input_writers(), batch); });
+    for_each(batches, [&](const Batch& batch) {
+      job->written_batch().note(recordings.input_writers(), batch);
+    });
     return result;
   } catch (const CannotReplay& why) {
     agree_to_run_plainly(why.what());

@@ -136,16 +136,16 @@ struct Trainer::Impl {
   bool told_of_local_clipping = false;
   LocalReplicas replicas;
   Recordings recordings;
-  int64_t verified = 0;  // steps that were compared with the plain program
-  WrittenBatch written_batch;
+  int64_t verified = 0;               // steps that were compared with the plain program
   const Batch* step_batch = nullptr;  // while a step runs: what was handed in
   double parameters_before = 0;       // their checksum before this step, where it is looked at
   bool plain_next = false;            // some worker wants the next step to run plainly
   bool replayed_guards = false;       // in the last step that was replayed
   bool told_of_plain = false;
-  int64_t loads = 0;      // calls of load()
-  int64_t released = -1;  // recordings when the pieces of other workers were last released
-  Timeline timeline;      // of the last step
+  bool told_of_history = false;  // of tensors of the batch
+  int64_t loads = 0;             // calls of load()
+  int64_t released = -1;         // recordings when the pieces of other workers were last released
+  Timeline timeline;             // of the last step
   std::chrono::steady_clock::time_point begun;
   const int exceptions_at_start = std::uncaught_exceptions();
 };

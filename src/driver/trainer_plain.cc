@@ -35,7 +35,10 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   if (job->workers() != nullptr) request.devices = devices();
   request.observe = [&](const Batch& batch, double of_seed) {
     std::optional<Capture> captured = recordings.observe(batch, of_seed);
-    if (captured) observed.push_back(batch);
+    if (captured) {
+      observed.push_back(batch);
+      recordings.note_reached(*captured);
+    }
     return captured;
   };
   request.written_outside = [&] { return recordings.written_outside(); };
@@ -48,7 +51,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     };
   }
   plain.run(request);
-  for (const Batch& batch : observed) written_batch.note(recordings.input_writers(), batch);
+  for (const Batch& batch : observed) job->written_batch().note(recordings.input_writers(), batch);
   if (recordings.unreplayable().empty()) make_plan(batches);
   tell_of_plain_steps();
 

@@ -94,6 +94,7 @@ void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
     result.skipped = true;
     return;
   }
+  ready.gradients().zero_coasting();
   const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
   const bool looks = clips(options) && (!clips_locally(ready) || options.clip_grad_norm > 0);
   const bool summed = replicas.size() > 1 && (looks || verifies);
