@@ -206,7 +206,17 @@ ValueId Emitter::append(Node node, const Value& made) {
 }
 
 ValueId Emitter::dense(ValueId id) {
-  if (graph_.value(id).type.dense()) return id;
+  return graph_.value(id).type.dense() ? id : contiguous_copy(id);
+}
+
+ValueId Emitter::dense_rows(ValueId id) {
+  const TensorType& type = graph_.value(id).type;
+  const bool side_by_side =
+      type.sizes.empty() || type.sizes.back() == 1 || type.strides.back() == 1;
+  return side_by_side ? id : contiguous_copy(id);
+}
+
+ValueId Emitter::contiguous_copy(ValueId id) {
   const auto contiguous = static_cast<int64_t>(c10::MemoryFormat::Contiguous);
   return call("aten::clone", {value_argument(id), constant_argument(contiguous)});
 }

@@ -35,6 +35,8 @@ class Emitter {
 
   // The value without gaps between its elements: itself or a copy.
   ValueId dense(ValueId id);
+  // The same for the elements of its last dimension alone.
+  ValueId dense_rows(ValueId id);
 
   // The node as it is, without results yet. `sizes`: of each output in order (kNoValue ones not
   // counted); strides follow `like`, the types of the outputs where sizes are whole. A view shares
@@ -44,6 +46,7 @@ class Emitter {
                            const Graph& like_graph, const Node& like);
 
  private:
+  ValueId contiguous_copy(ValueId id);
   Node node_of(const std::string& op, std::vector<Argument> arguments) const;
   ValueId append(Node node, const Value& made);
   std::vector<Value> views_of(Node& node);

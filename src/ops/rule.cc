@@ -235,6 +235,12 @@ void lay_as_recorded(const LocalNode& at, Node& local, Emitter& to) {
   shown = e.scalar("aten::permute", copy, back);
 }
 
+void lay_as_wanted(Wants wants, Node& local, Emitter& to) {
+  if (wants == Wants::kAnyPlaces) return;
+  for_each_input(
+      local, [&](ValueId& id) { id = wants == Wants::kDense ? to.dense(id) : to.dense_rows(id); });
+}
+
 }  // namespace
 
 std::vector<int64_t> LocalNode::output_sizes(size_t index) const {
@@ -270,9 +276,7 @@ std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   if (rule != nullptr && rule->localize != nullptr) rule->localize(at, local);
   lay_as_recorded(at, local, to);
-  if (rule != nullptr && rule->wants_dense) {
-    for_each_input(local, [&](ValueId& id) { id = to.dense(id); });
-  }
+  if (rule != nullptr) lay_as_wanted(rule->wants, local, to);
   std::vector<std::vector<int64_t>> sizes;
   for (size_t i = 0; i < at.cut.outputs.size(); ++i) sizes.push_back(at.output_sizes(i));
   return to.add(std::move(local), sizes, at.graph, at.node);

@@ -37,6 +37,14 @@ enum class Linear : uint8_t {
   kAll,       // in all of them together: sums, views
 };
 
+// How the tensors that an operator reads have to lie. A device's piece that lies otherwise, in a
+// larger tensor or transposed, is copied first.
+enum class Wants : uint8_t {
+  kAnyPlaces,
+  kDense,      // without gaps: kernels that look at no strides (the statistics of a layer norm)
+  kDenseRows,  // the elements of the last dimension side by side: attention
+};
+
 // Sets of inputs (counted as for_each_input does) that may be partial sums together.
 using InputSets = std::vector<std::vector<size_t>>;
 
@@ -96,9 +104,7 @@ struct OpRule {
   using Expand = std::vector<ValueId> (*)(const LocalNode& at, Emitter& to);
   Expand expand = nullptr;
 
-  // Its kernel reads some tensors as if they had no gaps (the statistics of a layer norm): a piece
-  // that lies in a larger tensor is copied first.
-  bool wants_dense = false;
+  Wants wants = Wants::kAnyPlaces;
 };
 
 const OpRule* find_rule(const c10::OperatorHandle& op);  // null: none

@@ -8,10 +8,10 @@ namespace epl {
 namespace {
 
 constexpr Rules (*kFamilies[])() = {
-    product_rules,     view_rules,       pointwise_rules, reduction_rules,
-    softmax_rules,     class_loss_rules, pair_loss_rules, norm_rules,
-    convolution_rules, embedding_rules,  gather_rules,    index_rules,
-    gating_rules,      join_rules,       random_rules,    creation_rules,
+    product_rules,    view_rules,      pointwise_rules, reduction_rules,   softmax_rules,
+    class_loss_rules, pair_loss_rules, norm_rules,      convolution_rules, embedding_rules,
+    gather_rules,     index_rules,     gating_rules,    join_rules,        random_rules,
+    creation_rules,   attention_rules,
 };
 
 std::map<std::string, const OpRule*> rules_by_name() {

@@ -25,5 +25,6 @@ Rules gating_rules();
 Rules join_rules();
 Rules random_rules();
 Rules creation_rules();
+Rules attention_rules();
 
 }  // namespace epl

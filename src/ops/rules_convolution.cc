@@ -106,7 +106,7 @@ void localize_input_size(const LocalNode& at, Node& local) { set(local, 2, at.ou
 Rules convolution_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  constexpr bool kDense = true;
+  constexpr Wants kDense = Wants::kDense;
   static const OpRule rows[] = {
       // operator          linear  pattern  localize  expand
       {"aten::convolution", "", "", kNo, convolution, localize_convolution, split_convolution},

@@ -136,9 +136,9 @@ std::optional<Pattern> batch_norm_backward(const Graph& graph, const Node& node)
 Rules norm_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  constexpr bool kDense = true;
+  constexpr Wants kDense = Wants::kDense;
   static const OpRule rows[] = {
-      // operator                linear  pattern     localize  expand   wants_dense
+      // operator                linear  pattern     localize  expand   wants
       {"aten::native_layer_norm", "", "", kNo, layer_norm},
       {"aten::native_layer_norm_backward", "", "", kFirst, layer_norm_backward, nullptr, nullptr,
        kDense},

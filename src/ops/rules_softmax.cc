@@ -21,6 +21,14 @@ std::optional<Pattern> softmax(const Graph& graph, const Node& node) {
   return softmax_over(graph, node, 1);
 }
 
+// Rows of which nothing is left (-inf everywhere) become zeros, which the sums over devices do not
+// tell from others: such a row stays on one device.
+std::optional<Pattern> safe_softmax(const Graph& graph, const Node& node) {
+  auto pattern = softmax_over(graph, node, 1);
+  std::swap(pattern->whole, pattern->expanded);
+  return pattern;
+}
+
 std::optional<Pattern> softmax_backward(const Graph& graph, const Node& node) {
   return softmax_over(graph, node, 2);
 }
@@ -98,12 +106,13 @@ Rules softmax_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
   static const OpRule rows[] = {
-      // operator        linear  pattern           localize  expand  wants_dense
+      // operator        linear  pattern           localize  expand  wants
       {"aten::_softmax", "", "", kNo, softmax, nullptr, split_softmax},
+      {"aten::_safe_softmax", "", "", kNo, safe_softmax},
       {"aten::_log_softmax", "", "", kNo, softmax, nullptr, split_log_softmax},
       // Reads the output of the last dimension as if there were no gaps, whatever its strides.
       {"aten::_softmax_backward_data", "", "", kFirst, softmax_backward, nullptr,
-       split_softmax_backward, true},
+       split_softmax_backward, Wants::kDense},
       {"aten::_log_softmax_backward_data", "", "", kFirst, softmax_backward, nullptr,
        split_log_softmax_backward},
   };
