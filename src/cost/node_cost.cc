@@ -41,15 +41,10 @@ struct Product {
   double slower_by;
 };
 const std::map<std::string, Product> kProducts = {
-    {"aten::mm", {0, 1}},
-    {"aten::addmm", {1, 1}},
-    {"aten::_addmm_activation", {1, 1}},
-    {"aten::bmm", {0, 2}},
-    {"aten::matmul", {0, 2}},
-    {"aten::baddbmm", {1, 2}},
+    {"aten::mm", {0, 1}},    {"aten::addmm", {1, 1}},  {"aten::_addmm_activation", {1, 1}},
+    {"aten::bmm", {0, 2}},   {"aten::matmul", {0, 2}}, {"aten::baddbmm", {1, 2}},
     {"aten::mv", {0, 8}},  // each element of the matrix is read for one product
-    {"aten::addmv", {1, 8}},
-    {"aten::dot", {0, 8}}};
+    {"aten::addmv", {1, 8}}, {"aten::dot", {0, 8}}};
 
 // Convolutions: where the input and `transposed` stand; the weight follows the input.
 struct Convolution {
@@ -63,6 +58,23 @@ const std::map<std::string, Convolution> kConvolutions = {
     {"aten::convolution_overrideable", {0, 6, 1}},
     {"aten::convolution_backward", {1, 7, 2}},  // of the input and of the weight
     {"aten::convolution_backward_overrideable", {1, 7, 2}}};
+
+// Attention as one operator: where the query stands, with the key behind it, and how many products
+// it makes of all queries with all keys.
+struct Attention {
+  size_t query;
+  size_t is_causal;
+  double products;
+};
+const std::map<std::string, Attention> kAttentions = {
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", {0, 4, 2}},
+    // The scores once more, then the gradients of weights, value, query and key.
+    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", {1, 7, 5}}};
+
+// Recurrent layers of oneDNN, whose input stands first, the two weights behind it.
+const std::map<std::string, double> kProductsOfRecurrentLayers = {
+    {"aten::mkldnn_rnn_layer", 1},
+    {"aten::mkldnn_rnn_layer_backward", 2}};  // of the input and of the weights
 
 // Operators whose arithmetic outweighs their traffic: seconds an element of the largest tensor they
 // touch, on one core.
@@ -91,6 +103,7 @@ const std::map<std::string, double> kSecondsPerElement = {
     {"aten::silu_backward", 1e-9},
     {"aten::softplus", 2e-9},
     {"aten::_softmax", 1e-9},
+    {"aten::_safe_softmax", 2e-9},
     {"aten::_log_softmax", 1e-9},
     // Several passes over the tensor.
     {"aten::native_layer_norm", 1e-9},
@@ -125,6 +138,34 @@ double flops_of_convolution(const Graph& graph, const Node& node, const Convolut
   const double products = static_cast<double>(weight->numel()) /
                           static_cast<double>(std::max<int64_t>(1, weight->sizes[0]));
   return 2 * row.products * static_cast<double>(met->numel()) * products;
+}
+
+// A causal one leaves out the keys behind a query.
+double flops_of_attention(const Graph& graph, const Node& node, const Attention& row) {
+  const TensorType* query = type_at(graph, node, row.query);
+  const TensorType* key = type_at(graph, node, row.query + 1);
+  if (query == nullptr || key == nullptr || query->sizes.size() != 4) return 0;
+  const auto queries = static_cast<double>(query->sizes[2]);
+  const auto keys = static_cast<double>(key->sizes[2]);
+  const double seen = std::min(queries, keys);
+  const double causal = (queries - seen) * keys + seen * (seen + 1) / 2;
+  const bool is_causal = node.arguments[row.is_causal].constant.toBool();
+  const double pairs = is_causal ? causal : queries * keys;
+  return 2 * row.products * pairs * static_cast<double>(query->numel()) /
+         std::max<double>(1, queries);
+}
+
+// Each element of time and batch meets both weights.
+double flops_of_recurrent_layer(const Graph& graph, const Node& node, double products) {
+  const TensorType* input = type_at(graph, node, 0);
+  const TensorType* of_input = type_at(graph, node, 1);
+  const TensorType* of_state = type_at(graph, node, 2);
+  if (input == nullptr || of_input == nullptr || of_state == nullptr || input->sizes.empty()) {
+    return 0;
+  }
+  const double rows = static_cast<double>(input->numel()) /
+                      static_cast<double>(std::max<int64_t>(1, input->sizes.back()));
+  return 2 * products * rows * static_cast<double>(of_input->numel() + of_state->numel());
 }
 
 double bytes_of(const TensorType& type) {
@@ -194,6 +235,12 @@ double estimated_flops(const Graph& graph, const Node& node) {
   const auto convolution = kConvolutions.find(name_of(node));
   if (convolution != kConvolutions.end()) {
     return flops_of_convolution(graph, node, convolution->second);
+  }
+  const auto attention = kAttentions.find(name_of(node));
+  if (attention != kAttentions.end()) return flops_of_attention(graph, node, attention->second);
+  const auto recurrent = kProductsOfRecurrentLayers.find(name_of(node));
+  if (recurrent != kProductsOfRecurrentLayers.end()) {
+    return flops_of_recurrent_layer(graph, node, recurrent->second);
   }
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "config/libtorch.h"
 #include "ir/text.h"
 #include "tests/models/steps.h"
 
@@ -73,6 +74,65 @@ TEST(NodeCost, OfATransposedConvolutionCountsTheElementsOfItsInput) {
                 .flops(),
             2.0 * (2 * 4 * 8 * 8) * (3 * 2 * 2));
 }
+
+#if EPL_TORCH_AT_LEAST(2, 5)
+// 3 queries and 5 keys of 2 heads, each of 4 elements: two products of all pairs forward, five
+// backward.
+LastNode attention(int64_t queries, bool causal) {
+  const std::string is_causal = causal ? "true" : "false";
+  const std::string sizes = concat("f32[1,2,", queries, ",4]");
+  return LastNode("  %0: " + sizes + " = input 0\n" + "  %1: f32[1,2,5,4] = input 1\n" +
+                      "  %2: " + sizes + ", %3: f32[1,2," + std::to_string(queries) + "] = " +
+                      "aten::_scaled_dot_product_flash_attention_for_cpu(%0, %1, %1, 0., " +
+                      is_causal + ", _, none) {forward}\n",
+                  "%2");
+}
+
+TEST(NodeCost, CountsProductsOfAttention) {
+  EXPECT_EQ(attention(3, false).flops(), 2 * 2 * (3 * 5) * 2 * 4);
+  EXPECT_EQ(
+      LastNode(
+          "  %0: f32[1,2,3,4] = input 0\n"
+          "  %1: f32[1,2,5,4] = input 1\n"
+          "  %2: f32[1,2,3] = input 2\n"
+          "  %3: f32[1,2,3,4], %4: f32[1,2,5,4], %5: f32[1,2,5,4] = "
+          "aten::_scaled_dot_product_flash_attention_for_cpu_backward(%0, %0, %1, %1, %0, %2, 0., "
+          "false, _, none) {backward}\n",
+          "%3")
+          .flops(),
+      5 * 2 * (3 * 5) * 2 * 4);
+}
+
+TEST(NodeCost, OfCausalAttentionCountsTheKeysUpToAQuery) {
+  EXPECT_EQ(attention(3, true).flops(), 2 * 2 * (1 + 2 + 3) * 2 * 4);
+  EXPECT_EQ(attention(7, true).flops(), 2 * 2 * (1 + 2 + 3 + 4 + 5 + 5 + 5) * 2 * 4);
+}
+#endif
+
+#if EPL_TORCH_AT_LEAST(2, 0)
+// Of each of 7 * 3 inputs of 4 elements with a weight of 4 gates of 5, and of 5 states with
+// another.
+TEST(NodeCost, CountsProductsOfRecurrentLayers) {
+  const std::string leaves =
+      "  %0: f32[7,3,4] = input 0\n"
+      "  %1: f32[20,4] = input 1\n"
+      "  %2: f32[20,5] = input 2\n"
+      "  %3: f32[20] = input 3\n"
+      "  %4: f32[3,5] = input 4\n";
+  const std::string layer =
+      "  %5: f32[7,3,5], %6: f32[3,5], %7: f32[3,5], %8: u8[64] = "
+      "aten::mkldnn_rnn_layer(%0, %1, %2, %3, %3, %4, %4, false, [], 2, 5, 1, "
+      "true, false, false, true) {forward}\n";
+  const std::string backward =
+      "  %9: f32[7,3,4], %10: f32[20,4], %11: f32[20,5], %12: f32[20], %13: f32[20], %14: "
+      "f32[3,5], "
+      "%15: f32[3,5] = aten::mkldnn_rnn_layer_backward(%0, %1, %2, %3, %3, %4, %4, %5, %6, %7, %5, "
+      "_, _, false, 2, 5, 1, true, true, false, [], false, %8) {backward}\n";
+  const double once = 2.0 * (7 * 3) * (20 * 4 + 20 * 5);
+  EXPECT_EQ(LastNode(leaves + layer, "%5").flops(), once);
+  EXPECT_EQ(LastNode(leaves + layer + backward, "%9").flops(), 2 * once);
+}
+#endif
 
 TEST(NodeCost, OfViewsAndEmptyMemoryIsNothing) {
   const LastNode view(
