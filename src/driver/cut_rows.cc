@@ -1,7 +1,5 @@
 #include "driver/cut_rows.h"
 
-#include <ATen/core/Reduction.h>
-
 #include "base/check.h"
 #include "ops/rule_parts.h"
 #include "passes/assign_chunks.h"
@@ -65,12 +63,6 @@ std::vector<bool> nodes_of_stages(const Graph& graph, const Placement& placement
     nodes.push_back(devices == 0 ? own > 1 : own == devices);
   }
   return nodes;
-}
-
-bool counts_targets(const Node& node) {
-  const std::string name = op_name(node);
-  const bool nll = name == "aten::nll_loss_forward" || name == "aten::nll_loss2d_forward";
-  return nll && !has_tensor(node, 2) && int_at(node, 3) == at::Reduction::Mean;
 }
 
 }  // namespace

@@ -131,6 +131,38 @@ std::optional<RowOutcome> batch_norm(const RowNode& at) {
   return Kinds{rows, RowKind::sum(-1), RowKind::sum(-1)};
 }
 
+// mkldnn_rnn_layer(input [time, rows, features], two weights, two biases, state and cell, which end
+// with [rows, features], ...) -> (output, state, cell, workspace). The workspace is of the kernel's
+// own making: its size grows with the rows in the kernel's own way, and only its backward reads it.
+std::optional<RowOutcome> recurrent_layer(const RowNode& at) {
+  if (std::none_of(at.inputs.begin(), at.inputs.end(),
+                   [](const RowKind& kind) { return kind.is_rows(); })) {
+    return std::nullopt;
+  }
+  const auto ids = inputs_of(at.node);
+  std::vector<int> dims;
+  int64_t outer = 0;
+  for (size_t i : {0, 5, 6}) {
+    const RowKind& kind = at.inputs[i];
+    dims.push_back(static_cast<int>(sizes_of(at.whole, ids[i]).size()) - 2);
+    const bool alike = outer == 0 || kind.outer == 0 || kind.outer == outer;
+    if (!kind.is_rows() || kind.dim != dims.back() || kind.power != 0 || !alike) {
+      return std::string("does not keep rows apart there");
+    }
+    outer = std::max(outer, kind.outer);
+  }
+  for (size_t i : {1, 2, 3, 4}) {
+    const RowKind& kind = at.inputs[i];
+    if (!kind.is_same() || kind.power != 0) return std::string("has weights that depend on rows");
+  }
+  const auto others = other_numbers(at);
+  if (!others.empty()) return says_other_numbers(at, others[0]);
+  Kinds kinds;
+  for (int dim : dims) kinds.push_back(RowKind::rows(dim, outer));
+  kinds.resize(outputs_of(at.node).size());
+  return kinds;
+}
+
 // embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse)
 std::optional<RowOutcome> embedding(const RowNode& at) {
   if (!at.node.arguments[3].constant.toBool() || !at.inputs[1].is_rows()) return std::nullopt;
@@ -155,6 +187,7 @@ std::optional<RowOutcome> rows_of_layer(const RowNode& at) {
   const std::string name = op_name(at.node);
   if (name == "aten::nll_loss_forward" || name == "aten::nll_loss2d_forward") return nll(at);
   if (name == "aten::native_batch_norm") return batch_norm(at);
+  if (name == "aten::mkldnn_rnn_layer") return recurrent_layer(at);
   if (name == "aten::embedding") return embedding(at);
   const std::string& base = at.node.op.operator_name().name;
   if (base == "aten::count_nonzero") return count_nonzero(at);

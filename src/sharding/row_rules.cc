@@ -131,7 +131,7 @@ class ByRule {
 
   int power_of_number(size_t input) const {
     const RowKind& kind = at_.inputs[input];
-    if (at_.slice != nullptr || !kind.is_same()) return kind.power;
+    if (at_.slice != nullptr || !kind.is_same() || kind.power != 0) return kind.power;
     for (const auto& leaf : at_.whole.leaves) {
       const bool number = leaf.value == ids_[input] && leaf.kind == Leaf::Kind::kConstant &&
                           leaf.tensor.defined() && leaf.tensor.numel() == 1;

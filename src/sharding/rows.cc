@@ -1,6 +1,7 @@
 #include "sharding/rows.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/Reduction.h>
 
 #include <map>
 #include <set>
@@ -55,6 +56,7 @@ class Follower {
 
   RowsOfStep run() {
     for (size_t i = 0; i < graph_.leaves.size(); ++i) visit_leaf(i);
+    note_checked_targets();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (counts_[i]) visit(i);
     }
@@ -141,8 +143,10 @@ class Follower {
     const RowNode at{graph_,           functional,
                      question_.slice,  question_.slice ? &question_.slice->nodes[index] : nullptr,
                      question_.slices, inputs};
-    const RowOutcome outcome =
-        mixing != nullptr ? RowOutcome(for_all_outputs(at, *mixing)) : outcome_of(at);
+    const auto answered = of_checked_targets(at);
+    const RowOutcome outcome = mixing != nullptr ? RowOutcome(for_all_outputs(at, *mixing))
+                               : answered        ? *answered
+                                                 : outcome_of(at);
     if (sliced(index)) {
       keep(index, at, outcome);
       note_effects(index, at);
@@ -161,6 +165,37 @@ class Follower {
     } catch (const std::exception&) {
       return std::string("is used in a way that its rule does not know");
     }
+  }
+
+  void note_checked_targets() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (!counts_[i] || !sliced(i)) continue;
+      if (counts_targets(node)) checked_targets_.emplace(tensor_at(node, 1), int_at(node, 4));
+      // The look itself, which stands between the targets and the loss.
+      if (op_name(node) == "epl_rows::all_count") {
+        checked_targets_.emplace(tensor_at(node, 0), int_at(node, 1));
+      }
+    }
+  }
+
+  // Slices run only where all targets of a mean count: whoever cuts the rows has that looked at in
+  // every step. So what is asked of the same targets has its answer. With label smoothing LibTorch
+  // 2 divides by sum(~(target == ignore_index)), which is the number of all of them.
+  std::optional<RowOutcome> of_checked_targets(const RowNode& at) {
+    const std::string name = op_name(at.node);
+    const auto made = outputs_of(at.node);
+    if (at.inputs.empty() || made.empty()) return std::nullopt;
+    const ValueId read = inputs_of(at.node)[0];
+    const bool compares = name == "aten::eq.Scalar" && at.node.arguments[1].constant.isInt();
+    if (compares && checked_targets_.count({read, int_at(at.node, 1)}) != 0) {
+      all_false_.insert(made[0]);
+    } else if (name == "aten::bitwise_not" && all_false_.count(read) != 0) {
+      all_true_.insert(made[0]);
+    } else if (name == "aten::sum" && all_true_.count(read) != 0 && at.inputs[0].is_rows()) {
+      return std::vector<RowKind>{RowKind::same(1)};
+    }
+    return std::nullopt;
   }
 
   // What shapes say has to fit.
@@ -251,7 +286,10 @@ class Follower {
   const std::vector<bool> counts_;
   RowsOfStep rows_;
   std::set<ValueId> leaves_;
-  std::map<ValueId, ValueId> written_;  // by storage: what was written last
+  std::map<ValueId, ValueId> written_;                     // by storage: what was written last
+  std::set<std::pair<ValueId, int64_t>> checked_targets_;  // with their ignore_index
+  std::set<ValueId> all_false_;                            // what is known of truth values
+  std::set<ValueId> all_true_;
 };
 
 // The rows of the batch: dim 0 of its first tensor that has one.
@@ -273,6 +311,12 @@ RowsOfStep follow_rows(const RowQuestion& question) {
                "a step has the same operators for any number of rows");
   }
   return Follower(question).run();
+}
+
+bool counts_targets(const Node& node) {
+  const std::string name = op_name(node);
+  const bool nll = name == "aten::nll_loss_forward" || name == "aten::nll_loss2d_forward";
+  return nll && !has_tensor(node, 2) && int_at(node, 3) == at::Reduction::Mean;
 }
 
 RowResult result_over_rows(const RowsOfStep& rows, const Graph& graph, ValueId value) {

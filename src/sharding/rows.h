@@ -81,6 +81,9 @@ struct RowsOfStep {
 
 RowsOfStep follow_rows(const RowQuestion& question);
 
+// A loss that divides by the number of targets that count, those that are not its ignore_index.
+bool counts_targets(const Node& node);
+
 enum class OverRows : uint8_t {
   kMean,  // or the same on all slices
   kSum,
