@@ -3,6 +3,11 @@
 #include <torch/torch.h>
 
 #include "capture/capture.h"
+#include "examples/bert/network.h"
+#include "examples/gpt/gpt.h"
+#include "examples/moe/network.h"
+#include "examples/resnet/network.h"
+#include "tests/models/attention.h"
 #include "tests/models/generative.h"
 #include "tests/models/mlp.h"
 #include "tests/models/recurrent.h"
@@ -107,7 +112,7 @@ ModelStep bert_step() {
 
 std::vector<ModelStep> all_steps() {
   torch::manual_seed(1);
-  return {
+  std::vector<ModelStep> steps = {
       mlp_step(),
       lstm_step(),
       gpt_step(),
@@ -131,6 +136,56 @@ std::vector<ModelStep> all_steps() {
       classifier("quantised", std::make_shared<Quantised>(5, 6, 3), torch::randn({4, 5}), 3),
       classifier("running mean", std::make_shared<RunningMean>(5, 6, 3), torch::randn({4, 5}), 3),
       classifier("mixture", std::make_shared<Mixture>(5, 6, 4, 3), torch::randn({4, 5}), 3)};
+#if EPL_TORCH_AT_LEAST(2, 5)
+  for (const auto& [name, kind] : fused_kinds()) {
+    const FusedSize size{11, 8, 2, 5, 1};
+    steps.push_back(language_model(name, std::make_shared<FusedLanguageModel>(kind, size), 11));
+  }
+#endif
+  return steps;
+}
+
+std::vector<ModelStep> example_steps() {
+  torch::manual_seed(1);
+  std::vector<ModelStep> steps;
+  {
+    gpt::Gpt net(gpt::GptOptions{11, 6, 1, 8, 2, 0.1});
+    steps.push_back(
+        {"examples/gpt",
+         net.ptr(),
+         [net](const Batch& batch) mutable { return token_loss(net->forward(batch[0]), batch[1]); },
+         {ids_below(11, {2, 6}), ids_below(11, {2, 6})}});
+  }
+  {
+    bert::QuestionAnswering net(bert::NetworkOptions{1, 8, 2, 16, 11, 6});
+    steps.push_back({"examples/bert",
+                     net.ptr(),
+                     [net](const Batch& batch) mutable {
+                       const auto scores =
+                           net->forward(batch[0], torch::zeros_like(batch[0]), batch[1]);
+                       return at::cross_entropy_loss(scores.select(-1, 0), batch[2]) +
+                              at::cross_entropy_loss(scores.select(-1, 1), batch[2]);
+                     },
+                     {ids_below(11, {2, 6}), torch::ones({2, 6}), ids_below(6, {2})}});
+  }
+  {
+    ::ResNet net(18, 3);
+    steps.push_back({"examples/resnet",
+                     net.ptr(),
+                     [net](const Batch& batch) mutable { return net->loss(batch[0], batch[1]); },
+                     {torch::randn({2, 3, 32, 32}), ids_below(3, {2})}});
+  }
+  for (const moe::Gating gating : {moe::Gating::kTop2, moe::Gating::kSwitch}) {
+    moe::TranslatorOptions options{13, 13, 8, 2, 2};
+    options.label_smoothing = 0.1;
+    options.experts = {8, 12, 4, gating};
+    moe::Translator net(options);
+    steps.push_back({"examples/moe",
+                     net.ptr(),
+                     [net](const Batch& batch) mutable { return net->step(batch[0], batch[1]); },
+                     {ids_below(13, {2, 6}), ids_below(13, {2, 6})}});
+  }
+  return steps;
 }
 
 std::vector<ModelStep> wide_steps() {

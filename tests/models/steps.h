@@ -48,6 +48,9 @@ ModelStep bert_step();  // of four blocks
 // One step of each model; weights and batches are drawn from the default generator, seeded here.
 std::vector<ModelStep> all_steps();
 
+// Those of the programs in examples/.
+std::vector<ModelStep> example_steps();
+
 // Some of the width that people train.
 std::vector<ModelStep> wide_steps();
 

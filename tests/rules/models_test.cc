@@ -47,9 +47,14 @@ void emit_all(const Graph& graph, const Node& node, int parts, bool in_place) {
   }
 }
 
+// What the models call is another list with each LibTorch: an operator that is new there and has no
+// row would run whole on every device, and rows that replicate(k) cuts would not be followed
+// through it. So it fails here, and gets a row or a place in the list of those that need none.
 TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
   std::set<std::string> without;
-  for (const models::ModelStep& step : models::all_steps()) {
+  std::vector<models::ModelStep> steps = models::all_steps();
+  for (auto& step : models::example_steps()) steps.push_back(std::move(step));
+  for (const models::ModelStep& step : steps) {
     SCOPED_TRACE(step.name);
     Graph graph = step.capture();
     Purify().run(graph);
