@@ -1,6 +1,7 @@
 // How fast is a step? EPL on one device with one thread against the plain LibTorch loop.
 //
 //   bench_step [--models mlp,bert_base,gpt,resnet50] [--rounds 7] [--profile epl|plain]
+//              [--peers eager,compiled]
 //
 // The sides take turns, chunk by chunk, so that noise hits both alike, each in a process of its
 // own, so that neither runs in a heap that the other has shaped. Before anything is timed, three
@@ -8,6 +9,9 @@
 // times and their ratio, the peak memory of both by EPL's account and by the system's (VmHWM of a
 // side's process, less its libraries and what it held before the model was made), and what
 // recording and planning cost, counted in plain steps. The last line is one JSON object.
+//
+// --peers lets PyTorch take turns as well, with the same networks, rows and optimizers in Python
+// (bench/peers/single.py): the eager loop and torch.compile of it.
 //
 // --profile runs one side alone for some ten seconds a model: something to hold a profiler to.
 #include <epl/epl.h>
@@ -17,12 +21,15 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "base/text.h"
+#include "bench/crew.h"
 #include "bench/programs.h"
 #include "bench/turns.h"
 #include "runtime/device_memory.h"
@@ -140,6 +147,8 @@ struct Measured {
   double first = 0;        // EPL's first step, which records and plans
   double plain_bytes = 0;  // by the system
   double epl_bytes = 0;
+  std::map<std::string, double> peers;        // median seconds of a step
+  std::map<std::string, double> peers_first;  // of the first step
 };
 
 // One side in a process of its own: see bench/turns.h.
@@ -152,7 +161,16 @@ void serve_side(const Workload& workload, MakeStepper make) {
   bench::serve({first, peak}, [&] { return bench::seconds_of_each(workload.chunk, step); });
 }
 
-Measured measure_sides(const Workload& workload, int rounds) {
+bench::Start start_of_python(const Workload& workload, const std::string& mode) {
+  bench::Start start = bench::start_of_peer(
+      "single.py",
+      {{"--model", workload.name}, {"--steps", std::to_string(workload.chunk)}, {"--mode", mode}});
+  start.environment["OMP_NUM_THREADS"] = start.environment["OPENBLAS_NUM_THREADS"] = "1";
+  return start;
+}
+
+Measured measure_sides(const Workload& workload, int rounds,
+                       const std::vector<std::string>& peers) {
   Measured measured;
   bench::Side plain("plain", {{"--serve", "plain", "--models", workload.name}});
   measured.plain_bytes = plain.answer().at(1);  // the sides must not start up at the same time
@@ -160,18 +178,24 @@ Measured measure_sides(const Workload& workload, int rounds) {
   const std::vector<double> of_first = epl.answer();
   measured.first = of_first.at(0);
   measured.epl_bytes = of_first.at(1);
-  std::vector<double> of_plain, of_epl;
+  std::map<std::string, std::unique_ptr<bench::Side>> of_python;
+  for (const std::string& peer : peers) {
+    of_python[peer] = std::make_unique<bench::Side>(peer, start_of_python(workload, peer));
+    measured.peers_first[peer] = of_python[peer]->answer().at(0);
+  }
+  std::map<std::string, bench::Side*> sides = {{"plain", &plain}, {"EPL", &epl}};
+  for (const auto& [name, side] : of_python) sides[name] = side.get();
+  std::map<std::string, std::vector<double>> taken;
   for (int round = 0; round < rounds; ++round) {
-    for (auto* side : {&plain, &epl}) {
-      auto& list = side == &plain ? of_plain : of_epl;
+    for (const auto& [name, side] : sides) {
       side->go();
-      for (double taken : side->answer()) list.push_back(taken);
+      for (double seconds : side->answer()) taken[name].push_back(seconds);
     }
   }
-  plain.end();
-  epl.end();
-  measured.plain = median(of_plain);
-  measured.epl = median(of_epl);
+  for (const auto& [name, side] : sides) side->end();
+  measured.plain = median(taken["plain"]);
+  measured.epl = median(taken["EPL"]);
+  for (const std::string& peer : peers) measured.peers[peer] = median(taken[peer]);
   return measured;
 }
 
@@ -194,17 +218,26 @@ void profile(const Workload& workload, MakeStepper make) {
 struct Result {
   std::string name;
   double ratio, memory_ratio, system_memory_ratio, capture_in_eager_steps;
+  std::map<std::string, double> over_peers = {};
 };
 
-Result run(const Workload& workload, int rounds) {
+void print_peers(const Workload& workload, const Measured& measured) {
+  for (const auto& [peer, seconds] : measured.peers) {
+    std::printf("%-10s PyTorch %s %9.3f ms  EPL / it %.3f | its first step %.1f s\n",
+                workload.name.c_str(), peer.c_str(), 1e3 * seconds, measured.epl / seconds,
+                measured.peers_first.at(peer));
+  }
+}
+
+Result run(const Workload& workload, int rounds, const std::vector<std::string>& peers) {
   check_same_parameters(workload);
   const int64_t plain_bytes = peak_bytes(workload, plain_stepper);
   const int64_t epl_bytes = peak_bytes(workload, epl_stepper);
-  const Measured measured = measure_sides(workload, rounds);
-  const Result result = {workload.name, measured.epl / measured.plain,
-                         static_cast<double>(epl_bytes) / static_cast<double>(plain_bytes),
-                         measured.epl_bytes / measured.plain_bytes,
-                         (measured.first - measured.epl) / measured.plain};
+  const Measured measured = measure_sides(workload, rounds, peers);
+  Result result = {workload.name, measured.epl / measured.plain,
+                   static_cast<double>(epl_bytes) / static_cast<double>(plain_bytes),
+                   measured.epl_bytes / measured.plain_bytes,
+                   (measured.first - measured.epl) / measured.plain};
   std::printf(
       "%-10s plain %9.3f ms  EPL %9.3f ms  ratio %.3f | peak memory %8.2f MB -> %8.2f MB, ratio "
       "%.3f; by the system %8.2f MB -> %8.2f MB, ratio %.3f | capture and planning %.2f eager "
@@ -213,6 +246,10 @@ Result run(const Workload& workload, int rounds) {
       static_cast<double>(plain_bytes) / 1e6, static_cast<double>(epl_bytes) / 1e6,
       result.memory_ratio, measured.plain_bytes / 1e6, measured.epl_bytes / 1e6,
       result.system_memory_ratio, result.capture_in_eager_steps);
+  print_peers(workload, measured);
+  for (const auto& [peer, seconds] : measured.peers) {
+    result.over_peers[peer] = measured.epl / seconds;
+  }
   std::fflush(stdout);
   return result;
 }
@@ -227,8 +264,23 @@ std::string json(const std::vector<Result>& results, double Result::*member) {
   return text;
 }
 
+// A part for each peer: ", \"over_compiled\": {...}".
+std::string json_of_peers(const std::vector<Result>& results) {
+  std::string text;
+  for (const auto& named : results.at(0).over_peers) {
+    std::string ratios;
+    for (const Result& result : results) {
+      ratios += concat(ratios.empty() ? "" : ", ", "\"", result.name,
+                       "\": ", result.over_peers.at(named.first));
+    }
+    text += concat(", \"over_", named.first, "\": {", ratios, "}");
+  }
+  return text;
+}
+
 struct Arguments {
   std::vector<std::string> models;
+  std::vector<std::string> peers;
   int rounds = 7;
   std::string profile;
   std::string serve;  // this process is one side of a measurement
@@ -240,9 +292,10 @@ Arguments parse(int argc, char** argv) {
     const std::string key = argv[i];
     if (i + 1 == argc) throw std::runtime_error(key + " needs a value");
     const std::string value = argv[i + 1];
-    if (key == "--models") {
+    if (key == "--models" || key == "--peers") {
+      auto& names = key == "--models" ? arguments.models : arguments.peers;
       std::stringstream list(value);
-      for (std::string name; std::getline(list, name, ',');) arguments.models.push_back(name);
+      for (std::string name; std::getline(list, name, ',');) names.push_back(name);
     } else if (key == "--rounds") {
       arguments.rounds = std::max(1, std::stoi(value));
     } else if (key == "--profile" && (value == "epl" || value == "plain")) {
@@ -252,13 +305,22 @@ Arguments parse(int argc, char** argv) {
     } else {
       throw std::runtime_error(
           "usage: bench_step [--models mlp,bert_base,gpt,resnet50] "
-          "[--rounds N] [--profile epl|plain]");
+          "[--rounds N] [--profile epl|plain] [--peers eager,compiled]");
     }
   }
   for (const std::string& name : arguments.models) {
     const bool known = std::any_of(workloads().begin(), workloads().end(),
                                    [&](const Workload& workload) { return workload.name == name; });
     if (!known) throw std::runtime_error("there is no model \"" + name + "\"");
+  }
+  for (const std::string& peer : arguments.peers) {
+    if (peer != "eager" && peer != "compiled") {
+      throw std::runtime_error("there is no peer \"" + peer + "\"");
+    }
+  }
+  if (!arguments.peers.empty() && !bench::torch_is_installed()) {
+    throw std::runtime_error(std::string(bench::kPython) +
+                             " has no torch (Debian: apt-get install python3-torch)");
   }
   return arguments;
 }
@@ -275,17 +337,17 @@ int run_all(const Arguments& arguments) {
     if (!arguments.serve.empty()) {
       serve_side(workload, arguments.serve == "epl" ? epl_stepper : plain_stepper);
     } else if (arguments.profile.empty()) {
-      results.push_back(run(workload, arguments.rounds));
+      results.push_back(run(workload, arguments.rounds, arguments.peers));
     } else {
       profile(workload, arguments.profile == "epl" ? epl_stepper : plain_stepper);
     }
   }
   if (!results.empty()) {
     std::printf(
-        "{%s, \"memory\": {%s}, \"system_memory\": {%s}, \"capture_in_eager_steps\": {%s}}\n",
+        "{%s, \"memory\": {%s}, \"system_memory\": {%s}, \"capture_in_eager_steps\": {%s}%s}\n",
         json(results, &Result::ratio).c_str(), json(results, &Result::memory_ratio).c_str(),
         json(results, &Result::system_memory_ratio).c_str(),
-        json(results, &Result::capture_in_eager_steps).c_str());
+        json(results, &Result::capture_in_eager_steps).c_str(), json_of_peers(results).c_str());
   }
   return 0;
 }
