@@ -57,6 +57,7 @@ Rules pointwise_rules() {
       {"aten::hardsigmoid_backward", "...", "...", Linear::kFirst},
       {"aten::logit_backward", "...", "...", Linear::kFirst},
       {"aten::log_sigmoid_backward", "...", "...", Linear::kFirst},
+      {"aten::_prelu_kernel_backward", "...", "...", Linear::kFirst},
 
       // Linear in some arguments, or for some constants.
       {"aten::where.self", "", "", Linear::kNo, where},
@@ -106,6 +107,7 @@ Rules pointwise_rules() {
       {"aten::nan_to_num", "...", "..."},
       {"aten::relu", "...", "..."},
       {"aten::leaky_relu", "...", "..."},
+      {"aten::_prelu_kernel", "...", "..."},
       {"aten::elu", "...", "..."},
       {"aten::celu", "...", "..."},
       {"aten::silu", "...", "..."},

@@ -9,6 +9,7 @@
 #include "examples/resnet/network.h"
 #include "tests/models/attention.h"
 #include "tests/models/generative.h"
+#include "tests/models/layers.h"
 #include "tests/models/mlp.h"
 #include "tests/models/recurrent.h"
 #include "tests/models/transformer.h"
@@ -74,6 +75,15 @@ ModelStep gan_step() {
 }
 
 }  // namespace
+
+ModelStep layers_step() {
+  auto net = std::make_shared<Layers>();
+  return {
+      "layers",
+      net,
+      [net](const Batch& batch) { return net->loss(net->forward(batch[0], batch[1]), batch[2]); },
+      {torch::randn({4, 4, 8, 8}), ids_below(11, {4, 5}), ids_below(2, {4})}};
+}
 
 Graph ModelStep::capture(const std::vector<int>& cuts) const {
   NamedTensors parameters, state;

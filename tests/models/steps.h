@@ -43,7 +43,8 @@ ModelStep mlp_step();
 ModelStep lstm_step();
 ModelStep gpt_step();
 ModelStep sparse_step();
-ModelStep bert_step();  // of four blocks
+ModelStep bert_step();    // of four blocks
+ModelStep layers_step();  // the smaller layers of torch::nn
 
 // One step of each model; weights and batches are drawn from the default generator, seeded here.
 std::vector<ModelStep> all_steps();

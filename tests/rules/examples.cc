@@ -35,7 +35,7 @@ Examples all_examples() {
        {product_examples, view_examples, pointwise_examples, reduction_examples, softmax_examples,
         class_loss_examples, pair_loss_examples, norm_examples, channel_norm_examples,
         convolution_examples, pool_examples, embedding_examples, gather_examples, index_examples,
-        gating_examples, join_examples, random_examples, creation_examples, attention_examples}) {
+        gating_examples, join_examples, random_examples, creation_examples, libtorch2_examples}) {
     for (auto& example : family()) all.push_back(std::move(example));
   }
   return all;

@@ -45,7 +45,7 @@ Examples gating_examples();
 Examples join_examples();
 Examples random_examples();
 Examples creation_examples();
-Examples attention_examples();
+Examples libtorch2_examples();
 
 Examples all_examples();
 

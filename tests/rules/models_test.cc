@@ -54,6 +54,7 @@ TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
   std::set<std::string> without;
   std::vector<models::ModelStep> steps = models::all_steps();
   for (auto& step : models::example_steps()) steps.push_back(std::move(step));
+  steps.push_back(models::layers_step());
   for (const models::ModelStep& step : steps) {
     SCOPED_TRACE(step.name);
     Graph graph = step.capture();

@@ -1,4 +1,4 @@
-// Examples of attention, of the operators that LibTorch 2 has for it.
+// Examples of operators that LibTorch 2 has added: attention, and what PReLU becomes.
 #include <limits>
 
 #include "config/libtorch.h"
@@ -34,7 +34,7 @@ void add(Examples& examples, const Asked& asked) {
 
 }  // namespace
 
-Examples attention_examples() {
+Examples libtorch2_examples() {
   Examples examples;
   // As most programs have them: heads behind the rows in memory.
   const auto by_head = [](int64_t length) { return reals({3, length, 4, 8}).transpose(1, 2); };
@@ -51,12 +51,15 @@ Examples attention_examples() {
   scores[1][2].fill_(-std::numeric_limits<double>::infinity());
   examples.push_back({"aten::_safe_softmax", {scores, -1}});
   examples.push_back({"aten::_safe_softmax", {scores, 0}});
+  examples.push_back({"aten::_prelu_kernel", {reals({4, 3, 5}), reals({1, 3, 1})}});
+  examples.push_back(
+      {"aten::_prelu_kernel_backward", {reals({4, 3, 5}), reals({4, 3, 5}), reals({1, 3, 1})}});
   return examples;
 }
 
 #else
 
-Examples attention_examples() { return {}; }
+Examples libtorch2_examples() { return {}; }
 
 #endif
 
