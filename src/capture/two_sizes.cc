@@ -2,7 +2,10 @@
 
 #include <ATen/Functions.h>
 
+#include <set>
+
 #include "base/check.h"
+#include "ops/facts.h"
 
 namespace epl {
 namespace {
@@ -56,14 +59,28 @@ int batch_dim(const Graph& small, const Graph& large, ValueId id, int times,
   return found;
 }
 
+// What grows with the rows in a way of its own, and is read where it was made.
+std::set<ValueId> workspaces(const Graph& graph) {
+  std::set<ValueId> found;
+  for (const auto& node : graph.nodes) {
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      if (!is_workspace(node, i)) continue;
+      for (ValueId id : node.results[i].values) found.insert(id);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 TwoSizes compare_sizes(const Graph& small, const Graph& large, int times,
                        const std::string& asked_by) {
   check_same_operators(small, large, asked_by);
   TwoSizes result;
+  const std::set<ValueId> without_rows = workspaces(small);
   for (ValueId id = 0; id < small.value_count(); ++id) {
-    result.batch_dims.push_back(batch_dim(small, large, id, times, asked_by));
+    const bool has_rows = without_rows.count(id) == 0;
+    result.batch_dims.push_back(has_rows ? batch_dim(small, large, id, times, asked_by) : -1);
   }
   return result;
 }

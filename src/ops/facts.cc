@@ -314,6 +314,10 @@ bool asked_for(const Node& node, size_t result) {
   return true;
 }
 
+bool is_workspace(const Node& node, size_t result) {
+  return name_of(node.op) == "aten::mkldnn_rnn_layer" && result == 3;
+}
+
 std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op) {
   return remembered("functional " + c10::toString(op.operator_name()),
                     [&] { return find_functional(op); });

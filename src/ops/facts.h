@@ -37,6 +37,10 @@ std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& o
 // threads.
 bool asked_for(const Node& node, size_t result);
 
+// A result that is there for the operator's own backward alone: how many bytes it has and what they
+// mean is the kernel's own.
+bool is_workspace(const Node& node, size_t result);
+
 // Draws random numbers: never removed, never moved past another one.
 bool is_random(const c10::OperatorHandle& op);
 

@@ -111,7 +111,7 @@ class EveryLayout : public testing::TestWithParam<std::string> {
     };
   }
   static MakeProgram plain() { return scoped({}); }
-  // Random numbers that are drawn for cut operators are others than those of the plain loop.
+  // Stages and devices that share an operator draw numbers of their own.
   static bool draws() { return GetParam() == "dropped attention"; }
 };
 
@@ -132,9 +132,11 @@ TEST_P(EveryLayout, Slices) {
       parity(plain(), text, kRounding, Variant().steps(3).devices(2).slices(2).micro_batches(2)));
 }
 TEST_P(EveryLayout, Pipeline) {
+  if (draws()) GTEST_SKIP() << "stages draw numbers of their own";
   EXPECT_TRUE(parity(scoped({stage(0), stage(1)}), text, kRounding, pipeline(2, 4)));
 }
 TEST_P(EveryLayout, PipelineOfSlices) {
+  if (draws()) GTEST_SKIP() << "stages draw numbers of their own";
   EXPECT_TRUE(parity(scoped({stage(0, 1), stage(1, 2)}), text, kRounding,
                      Variant().steps(3).stages({1, 2}).devices(3).micro_batches(2)));
 }
