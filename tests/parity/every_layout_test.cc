@@ -8,8 +8,7 @@
 #include "tests/parity/on_devices.h"
 #include "tests/parity/pipelines.h"
 
-namespace epl::parity {
-namespace {
+namespace epl::parity::every_layout {
 
 using models::token_loss;
 using torch::Tensor;
@@ -177,5 +176,4 @@ TEST(FusedAttention, IsCutOverHeads) {
 }
 #endif
 
-}  // namespace
-}  // namespace epl::parity
+}  // namespace epl::parity::every_layout
