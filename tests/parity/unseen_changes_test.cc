@@ -90,7 +90,7 @@ TEST(UnseenChange, OfAConvolutionsOptions) {
             program(both.ptr(), sgd(*both, 0.1), [net, pool](const Batch& batch) mutable {
               return pool(net(batch[0])).square().mean();
             });
-        changing.before_step = [net, pool](int step) {
+        changing.before_step = [net, pool](int step) mutable {
           if (step == 3) net->options.dilation(2).padding(torch::ExpandingArray<2>(2));
           if (step == 5) pool->options.stride(1);
         };
@@ -205,7 +205,7 @@ TEST(UnseenChange, OfGradientsByAStepOfTheLoop) {
 TEST(UnseenChange, OfAnotherTrainersFlags) {
   EXPECT_TRUE(parity(
       [] {
-        const TwoLayers nets;
+        TwoLayers nets;
         nn::Linear made(8, 8);
         Program both;
         both.turns.push_back({{{"made", made.ptr()}, {"other", nets.other.ptr()}},
