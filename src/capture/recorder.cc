@@ -121,33 +121,6 @@ void Recorder::declare(Leaf leaf, const at::Tensor& tensor) {
   graph_.leaves.push_back(std::move(leaf));
 }
 
-std::vector<at::Tensor> Recorder::settle_trained(const NamedTensors& parameters) {
-  std::unordered_map<c10::TensorImpl*, Leaf*> leaves;
-  for (Leaf& leaf : graph_.leaves) leaves.emplace(leaf.tensor.unsafeGetTensorImpl(), &leaf);
-  std::vector<at::Tensor> trained;
-  for (const auto& [name, parameter] : parameters) {
-    const bool updated = parameter.requires_grad();
-    if (updated) trained.push_back(parameter);
-    const auto leaf = leaves.find(parameter.unsafeGetTensorImpl());
-    if (leaf != leaves.end()) {
-      leaf->second->kind = updated ? Leaf::Kind::kParameter : Leaf::Kind::kState;
-    } else if (updated) {
-      // Each has a gradient of its own and is updated by it; a Graph knows memory by one name.
-      cannot_be_replayed(concat("the parameters `", other_name_of(parameter), "` and `", name,
-                                "` show the same memory, as set_data() leaves them"));
-    }
-  }
-  return trained;
-}
-
-std::string Recorder::other_name_of(const at::Tensor& tensor) const {
-  for (const Leaf& leaf : graph_.leaves) {
-    const bool shows_memory = leaf.tensor.defined() && has_storage(leaf.tensor);
-    if (shows_memory && leaf.tensor.is_alias_of(tensor)) return leaf.name;
-  }
-  return "the batch";
-}
-
 ValueId Recorder::value_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return kNoValue;
   ValueId id = find(tensor);
