@@ -156,6 +156,7 @@ class Recordings {
     int times = 1;     // how often the rows of a batch come in it
     int64_t step = 0;  // of those that began
     int unclear = 0;   // looks since then that took another branch
+    int64_t due = 0;   // no look before this step
   };
   // What is to be looked at again: a batch of a shape that has been seen before. Numbers may follow
   // shapes, so that one of another shape tells nothing.
@@ -168,6 +169,7 @@ class Recordings {
   Difference compare_looks(const Key& key, const FirstLook& first, const Graph& graph);
   bool stays_unclear(FirstLook& first, const Difference& difference, const Graph& graph) const;
   std::optional<Capture> look_late(const Batch& batch, double seed);
+  void look_later(const Key& key, FirstLook look);
   std::optional<Pending> pending_;
   std::map<Key, FirstLook> late_;  // to be looked at again when their shape comes again
   std::set<Key> seen_twice_;       // modes

@@ -9,6 +9,8 @@
 namespace epl {
 namespace {
 
+constexpr size_t kMostLooks = 16;  // shapes whose graphs are kept meanwhile
+
 constexpr const char* kWaysOut =
     "numbers that change from step to step in the batch, metrics instead of item(), torch::where "
     "instead of if, operators instead of loops over data_ptr() or accessor()";
@@ -56,19 +58,18 @@ void Recordings::check_replayable(const Batch& batch, Capture& captured) {
 }
 
 void Recordings::expect_again(const Batch& batch, const Graph& graph, int times) {
-  constexpr size_t kMost = 16;  // shapes whose graphs are kept meanwhile
   Key now = modes();
   if (seen_twice_.count(now) != 0) {
     // Stages and parts on several workers would have to look together.
     const bool looks = subject_.job.workers() == nullptr || can_run_plainly();
     const bool known = looked_at_.count(key_of(batch)) != 0 && forms_.count(form_of(graph)) != 0;
-    if (looks && late_.size() < kMost && !known) {
+    if (looks && late_.size() < kMostLooks && !known) {
       late_.insert_or_assign(key_of(batch), FirstLook{graph, times, step_});
     }
     return;
   }
   if (!pending_) pending_ = Pending{now, {}};
-  const bool room = pending_->looks.size() < kMost;
+  const bool room = pending_->looks.size() < kMostLooks;
   if (pending_->modes == now && room)
     pending_->looks.emplace(key_of(batch), FirstLook{graph, times, step_});
 }
@@ -76,7 +77,18 @@ void Recordings::expect_again(const Batch& batch, const Graph& graph, int times)
 bool Recordings::wants_look_at(const Batch& batch) const {
   if (late_.empty()) return false;
   const auto found = late_.find(key_of(batch));
-  return found != late_.end() && found->second.step != step_;
+  return found != late_.end() && found->second.step != step_ && found->second.due <= step_;
+}
+
+// A coin may have fallen alike, and a number may begin to change: what was seen twice is looked at
+// again, ever more rarely.
+void Recordings::look_later(const Key& key, FirstLook look) {
+  constexpr int64_t kFirst = 16;
+  if (late_.size() >= kMostLooks) return;
+  look.step = step_;
+  look.due = std::max(kFirst, 2 * step_);
+  look.unclear = 0;
+  late_.insert_or_assign(key, std::move(look));
 }
 
 Difference Recordings::compare_looks(const Key& key, const FirstLook& first, const Graph& graph) {
@@ -108,7 +120,12 @@ std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
   const Difference difference = compare_looks(found->first, found->second, captured.graph);
   unreplayable_ = captured.unreplayable.empty() ? difference.text : captured.unreplayable;
   if (stays_unclear(found->second, difference, captured.graph)) return captured;
-  late_.erase(found);
+  if (found->second.due > 0 && !unreplayable_.empty()) {
+    unreplayable_ += concat(" (steps since step ", found->second.step - 1,
+                            ", where it was last looked at, may have been replayed without that)");
+  }
+  auto looked_at = late_.extract(found);
+  if (unreplayable_.empty()) look_later(looked_at.key(), std::move(looked_at.mapped()));
   return captured;
 }
 
@@ -171,6 +188,7 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
     unreplayable_ = difference.text;
     if (another_step && !stays_unclear(first->second, difference, captured.graph)) {
       seen_twice_.insert(pending_->modes);
+      look_later(key_of(batch), std::move(first->second));
       pending_.reset();
     }
   }
@@ -181,11 +199,12 @@ void Recordings::look_again(const Batch& batch) {
   if (wants_look_at(batch)) {
     bring_home();
     ++made_;
-    const auto late = late_.extract(key_of(batch));
+    auto late = late_.extract(key_of(batch));
     const Capture captured = capture(repeat_rows(batch, late.mapped().times));
     const Difference difference = compare_looks(late.key(), late.mapped(), captured.graph);
     if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);
     if (difference && !difference.guarded) refuse_to_replay(difference.text);
+    look_later(late.key(), std::move(late.mapped()));
     return;
   }
   if (!pending_ || pending_->modes != modes() || is_out_of_date(*pending_)) {
@@ -201,6 +220,7 @@ void Recordings::look_again(const Batch& batch) {
   const Difference difference = compare_looks(first->first, first->second, captured.graph);
   if (another_step && !stays_unclear(first->second, difference, captured.graph)) {
     seen_twice_.insert(pending_->modes);
+    if (subject_.job.workers() == nullptr) look_later(key_of(batch), std::move(first->second));
     pending_.reset();
   }
   if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);

@@ -163,7 +163,8 @@ void Trainer::Impl::tell_of_plain_steps() {
   std::clog << "epl: from step " << steps
             << " on the step runs as the plain program would, since it cannot be replayed: "
             << recordings.unreplayable()
-            << ". Its numbers are right; a worker's devices take turns, and memory is that of "
+            << ". Its numbers are right from here on; a worker's devices take turns, and memory is "
+               "that of "
                "the plain program. To have it replayed: numbers that change in the batch, metrics "
                "instead of item(), torch::where instead of if.\n";
 }

@@ -226,6 +226,24 @@ TEST(UnseenChange, OfAnotherTrainersFlags) {
       rows, bit_equal(), long_enough()));
 }
 
+// Two looks cannot know that a number will begin to change: later ones find it, and say so.
+TEST(UnseenChange, OfANumberThatBeginsToChangeIsToldLater) {
+  init();
+  nn::Linear net(8, 4);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  int step = 0, calls = 0;
+  Trainer trainer({{"", net.ptr()}}, {optimizer}, [&](const Batch& batch) {
+    ++calls;
+    return cross_entropy(net(batch[0]), batch[1]) * (step < 20 ? 1.0 : 0.5);
+  });
+  testing::internal::CaptureStderr();
+  for (; step < 40; ++step) trainer.step(rows(step));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, testing::HasSubstr("from step 31 on the step runs as the plain program would"));
+  EXPECT_THAT(said, testing::HasSubstr("steps since step 15, where it was last looked at"));
+  EXPECT_EQ(calls, 3 + 9) << "steps 0, 1, 15, and from step 31 on";
+}
+
 // What one trainer's step writes in place another one is handed.
 TEST(UnseenChange, OfABatchByAnotherTrainer) {
   init();
