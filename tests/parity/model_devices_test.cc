@@ -10,6 +10,9 @@ class ModelOnDevices : public testing::TestWithParam<std::string> {
   static Exactness exactness() {
     if (GetParam() == "bag of words") return within(1e-6, "the order of a sparse sum is its own");
     if (GetParam() == "gru") return within(1e-6, "the sum over time has another order");
+    if (GetParam() == "biased attention") {
+      return within(1e-6, "LibTorch sums its gradient by another kernel where it lies otherwise");
+    }
     return bit_equal();
   }
 
