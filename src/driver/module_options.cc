@@ -9,8 +9,11 @@
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/padding.h>
+#include <torch/nn/modules/pixelshuffle.h>
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/upsampling.h>
 
 #include <cstring>
 
@@ -75,6 +78,7 @@ void ModuleOptions::add(const torch::nn::Module& module) {
       module, [&](const auto& unit) { note(unit.options.dim()); });
   add_loss(module);
   add_window(module);
+  add_resizing(module);
 }
 
 void ModuleOptions::add_window(const torch::nn::Module& module) {
@@ -98,6 +102,31 @@ void ModuleOptions::add_window(const torch::nn::Module& module) {
       module, [&](const auto& window) { note_array(window.options.dilation()); });
   where_it_is<nn::AvgPool1dImpl, nn::AvgPool2dImpl, nn::AvgPool3dImpl>(
       module, [&](const auto& window) { note(window.options.count_include_pad()); });
+}
+
+void ModuleOptions::add_resizing(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  const auto note = [&](const auto&... numbers) { (numbers_.emplace_back(&numbers), ...); };
+  where_it_is<nn::AdaptiveAvgPool1dImpl, nn::AdaptiveAvgPool2dImpl, nn::AdaptiveAvgPool3dImpl,
+              nn::AdaptiveMaxPool1dImpl, nn::AdaptiveMaxPool2dImpl, nn::AdaptiveMaxPool3dImpl>(
+      module, [&](const auto& pool) { note_array(pool.options.output_size()); });
+  where_it_is<nn::LPPool1dImpl, nn::LPPool2dImpl>(module, [&](const auto& pool) {
+    note_array(pool.options.kernel_size());
+    note_array(pool.options.stride());
+    note(pool.options.norm_type(), pool.options.ceil_mode());
+  });
+  where_it_is<nn::UpsampleImpl>(module, [&](const auto& up) {
+    note(up.options.size(), up.options.scale_factor(), up.options.mode(),
+         up.options.align_corners());
+  });
+  where_it_is<nn::PixelShuffleImpl>(module,
+                                    [&](const auto& up) { note(up.options.upscale_factor()); });
+  where_it_is<nn::ReflectionPad1dImpl, nn::ReflectionPad2dImpl, nn::ReplicationPad1dImpl,
+              nn::ReplicationPad2dImpl, nn::ReplicationPad3dImpl, nn::ZeroPad2dImpl,
+              nn::ConstantPad1dImpl, nn::ConstantPad2dImpl, nn::ConstantPad3dImpl>(
+      module, [&](const auto& pad) { note_array(pad.options.padding()); });
+  where_it_is<nn::ConstantPad1dImpl, nn::ConstantPad2dImpl, nn::ConstantPad3dImpl>(
+      module, [&](const auto& pad) { note(pad.options.value()); });
 }
 
 void ModuleOptions::add_loss(const torch::nn::Module& module) {
@@ -150,13 +179,21 @@ void ModuleOptions::append_to(std::vector<int64_t>& key) const {
     using Type = std::decay_t<decltype(*number)>;
     if constexpr (std::is_same_v<Type, double>) {
       key.push_back(bits_of(*number));
-    } else if constexpr (std::is_same_v<Type, c10::optional<double>>) {
-      key.push_back(number->has_value() ? bits_of(**number) : -1);  // -1 is no number's
-    } else if constexpr (std::is_same_v<Type, Reduction> || std::is_same_v<Type, OfKLDiv>) {
+    } else if constexpr (std::is_same_v<Type, Reduction> || std::is_same_v<Type, OfKLDiv> ||
+                         std::is_same_v<Type, OfUpsample>) {
       key.push_back(static_cast<int64_t>(number->index()));
     } else {
       key.push_back(static_cast<int64_t>(*number));
     }
+  };
+  const auto append_optional = [&](const auto& optional) {
+    key.push_back(optional.has_value() ? 1 : 0);
+    if (optional.has_value()) append_number(&*optional);
+  };
+  const auto append_several = [&](const auto& numbers) {
+    key.push_back(numbers.has_value() ? static_cast<int64_t>(numbers->size()) : -1);
+    if (!numbers.has_value()) return;
+    for (const auto& number : *numbers) append_number(&number);
   };
   const auto append = [&](const auto& number) {
     using Type = std::decay_t<decltype(number)>;
@@ -165,6 +202,13 @@ void ModuleOptions::append_to(std::vector<int64_t>& key) const {
     } else if constexpr (std::is_same_v<Type, Padding<1>> || std::is_same_v<Type, Padding<2>> ||
                          std::is_same_v<Type, Padding<3>>) {
       append_padding(*number);
+    } else if constexpr (std::is_same_v<Type, Several<int64_t>> ||
+                         std::is_same_v<Type, Several<double>>) {
+      append_several(*number);
+    } else if constexpr (std::is_same_v<Type, const c10::optional<double>*> ||
+                         std::is_same_v<Type, const c10::optional<int64_t>*> ||
+                         std::is_same_v<Type, const c10::optional<bool>*>) {
+      append_optional(*number);
     } else {
       append_number(number);
     }

@@ -102,6 +102,33 @@ TEST(UnseenChange, OfAConvolutionsOptions) {
       bit_equal(), long_enough()));
 }
 
+TEST(UnseenChange, OfOptionsThatResize) {
+  EXPECT_TRUE(parity(
+      [] {
+        nn::Conv2d net(2, 2, 1);
+        nn::Upsample up(nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}));
+        nn::AdaptiveAvgPool2d pool(3);
+        nn::ConstantPad2d pad(1, 0.5);
+        nn::Sequential all(net, up, pool, pad);
+        Program changing =
+            program(all.ptr(), sgd(*all, 0.1), [net, up, pool, pad](const Batch& batch) mutable {
+              return pad(pool(up(net(batch[0])))).square().sum();
+            });
+        changing.before_step = [up, pool, pad](int step) mutable {
+          if (step == 3) pool->options.output_size(4);
+          if (step == 4) up->options.scale_factor(std::vector<double>{3, 3});
+          if (step == 5) up->options.mode(torch::kBilinear).align_corners(true);
+          if (step == 6) pad->options.value(0.25);
+          if (step == 7) pad->options.padding(2);
+        };
+        return changing;
+      },
+      [](int) {
+        return Batch{torch::randn({2, 2, 6, 6})};
+      },
+      bit_equal(), Variant().steps(9)));
+}
+
 TEST(UnseenChange, OfTheLearningRateByTheStepItself) {
   EXPECT_TRUE(parity(
       [] {
