@@ -20,13 +20,14 @@ bool same_on_all_workers(Job& job, const std::string& what, const std::string& t
 
 // What each worker says in each step of data it should have alike with the others.
 struct StepReport {
-  double loss = 0;         // its share of the mean of all
-  double wants_plain = 0;  // 1: the next step should run plainly
-  double rows = 0;         // for each of its devices; 0 where that does not matter
-  double options = 0;      // a fingerprint of all options of the optimizers
-  double loads = 0;        // how often it has loaded a checkpoint
-  double parameters = 0;   // a checksum, in some steps
-  double drawn = 0;        // random numbers, by all its devices
+  double loss = 0;          // its share of the mean of all
+  double wants_plain = 0;   // 1: the next step should run plainly
+  double has_recorded = 0;  // 1: it has what it takes to plan the step
+  double rows = 0;          // for each of its devices; 0 where that does not matter
+  double options = 0;       // a fingerprint of all options of the optimizers
+  double loads = 0;         // how often it has loaded a checkpoint
+  double parameters = 0;    // a checksum, in some steps
+  double drawn = 0;         // random numbers, by all its devices
 };
 
 // The reports of all workers, in order. All of them call it.

@@ -98,9 +98,9 @@ void check_not_trained(const Batch& batch, const Model& model) {
   }
 }
 
-bool has_history(const Batch& batch) {
+bool requires_grad(const Batch& batch) {
   return std::any_of(batch.begin(), batch.end(), [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.grad_fn() != nullptr;
+    return tensor.defined() && tensor.requires_grad();
   });
 }
 

@@ -25,8 +25,8 @@ void check_has_rows(const Batch& batch);
 // A step reads copies of its batch, which no gradient leaves. Throws epl::Error where in the plain
 // loop one would come to a parameter of the model: the batch holds it, or was computed from it.
 void check_not_trained(const Batch& batch, const Model& model);
-// Whether one of them was computed by autograd: from parameters of other nets, where
-// check_not_trained() passes. In the plain loop backward() goes on into them.
-bool has_history(const Batch& batch);
+// Whether one of them is a leaf of autograd or was computed from one: of other nets, where
+// check_not_trained() passes. The plain loop's backward() brings gradients to those.
+bool requires_grad(const Batch& batch);
 
 }  // namespace epl

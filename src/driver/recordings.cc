@@ -123,13 +123,13 @@ void Recordings::begin_step() {
   probe_->of_this_step = false;
 }
 
-Capture Recordings::capture(const Batch& batch, const std::vector<int>& cuts) {
+Capture Recordings::capture(const Batch& batch, double seed, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
   const double options_before = fingerprint_of_options(subject_.model);
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
-       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts, subject_.plain_seed,
+       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts, seed,
        generators_seen_before(), &inputs});
   const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
   if (changes_options && captured.unreplayable.empty()) {
@@ -176,16 +176,18 @@ NamedTensors Recordings::written_outside() const {
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.
-Capture Recordings::record_with_chosen_stages(const Batch& batch) {
+Capture Recordings::record_with_chosen_stages(const Batch& batch, double seed) {
   if (chosen_) {
-    Capture captured = capture(batch, chosen_->cuts);
+    Capture captured = capture(batch, seed, chosen_->cuts);
     if (forward_calls(captured.graph) == chosen_->forward_calls) return captured;
   }
   // The first run of an operator is a cold one, and any may be interrupted.
-  Capture first = capture(batch);
-  for (int again = 0; again < 2; ++again) take_shorter_times(first.graph, capture(batch).graph);
+  Capture first = capture(batch, seed);
+  for (int again = 0; again < 2; ++again) {
+    take_shorter_times(first.graph, capture(batch, seed).graph);
+  }
   chosen_ = choose_stages(first.graph, subject_.model, subject_.config, subject_.job, rows_);
-  return capture(batch, chosen_->cuts);
+  return capture(batch, seed, chosen_->cuts);
 }
 
 namespace {
@@ -207,10 +209,10 @@ void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
 
 }  // namespace
 
-Capture Recordings::record(const Batch& batch) {
+Capture Recordings::record(const Batch& batch, double seed) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
-  Capture captured = chooses ? record_with_chosen_stages(batch) : capture(batch);
+  Capture captured = chooses ? record_with_chosen_stages(batch, seed) : capture(batch, seed);
   subject_.model.check_trained(captured.graph);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
@@ -240,7 +242,7 @@ Capture Recordings::record(const Batch& batch) {
   return captured;
 }
 
-const Placement& Recordings::placement(const Batch& sample, const Batch& whole) {
+const Placement& Recordings::placement(const Batch& sample, const Batch& whole, double seed) {
   if (placement_) return *placement_;
   if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
   subject_.job.watch().doing(0, "record");
@@ -250,8 +252,8 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole) 
     // What it does may become the first step of this worker's first device.
     subject_.replicas.begin_step();
     const DeviceNumbers numbers(subject_.replicas[0].streams);
-    Capture captured = record(batch);
-    probe_ = Probe{key_of(batch), std::move(captured)};
+    Capture captured = record(batch, seed);
+    probe_ = Probe{key_of(batch), std::move(captured), seed};
   };
   // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
   // pipeline, or under split, a micro batch has more rows, as many as there are fewer replicas.
@@ -290,7 +292,7 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   AllSizes result;
   const bool probed = probe_ && probe_->key == key_of(batch);
   result.comparable = !probed || probe_->of_this_step;
-  result.own = probed ? std::move(probe_->capture) : record(batch);
+  result.own = probed ? std::move(probe_->capture) : record(batch, subject_.plain_seed);
   probe_.reset();
   expect_again(batch, result.own.graph, 1);
   check_replayable(batch, result.own);
@@ -301,9 +303,10 @@ Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
   if (all == 1) return result;
   const int first = placement.stage_devices[0];
   const Batch unit = first_rows(batch, first, all, placement);
-  const Capture whole = record(repeat_rows(unit, all));
+  const Capture whole = record(repeat_rows(unit, all), subject_.plain_seed);
   for (int devices : counts) {
-    Capture each = devices == 1 ? whole : record(repeat_rows(unit, all / devices));
+    const Batch rows = repeat_rows(unit, all / devices);
+    Capture each = devices == 1 ? whole : record(rows, subject_.plain_seed);
     if (devices > 1) {
       result.sizes.batch_dims =
           compare_sizes(each.graph, whole.graph, devices, placement.asked_by).batch_dims;
@@ -326,12 +329,13 @@ Recordings::Parts Recordings::record_parts(const Batch& batch) {
   result.recording.inputs_are_cut = here < parts;
   const bool probed = probe_ && probe_->key == key_of(batch) && here == parts;
   const bool of_this_step = !probed || probe_->of_this_step;
-  Capture whole = probed ? std::move(probe_->capture) : record(repeat_rows(batch, parts / here));
+  Capture whole = probed ? std::move(probe_->capture)
+                         : record(repeat_rows(batch, parts / here), subject_.plain_seed);
   probe_.reset();
   expect_again(batch, whole.graph, probed ? 1 : parts / here);
   check_replayable(batch, whole);
   if (has_slices(whole.graph)) {
-    Capture slice = record(slice_of(batch, here, placement));
+    Capture slice = record(slice_of(batch, here, placement), subject_.plain_seed);
     result.sizes = compare_sizes(slice.graph, whole.graph, parts, placement.asked_by);
     result.recording.slice = std::move(slice.graph);
   }
@@ -407,7 +411,7 @@ void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& size
 }
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
-  if (!placement_) placement(batch, batch);
+  if (!placement_) placement(batch, batch, subject_.plain_seed);
   if (placement_->splits() && !placement_->is_pipeline()) return make_parts(batch);
   AllSizes recorded = record_all_sizes(batch);
   std::map<int, Graph> others;
@@ -417,6 +421,11 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   auto ready = ready_step(std::move(compiled), recorded.own, std::move(recorded.sizes));
   ready->replayed = !recorded.comparable;
   return ready;
+}
+
+bool Recordings::has_recorded(const Batch& batch) const {
+  const Key key = key_of(batch);
+  return (probe_ && probe_->key == key) || ready_.count(key) != 0;
 }
 
 Communicator* Recordings::first_of_gradients() const {

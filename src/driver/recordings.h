@@ -47,13 +47,16 @@ class Recordings {
   // The recording for this batch, made where there is none. `sample` is the number of the micro
   // batch on this worker, `step` that of the step.
   ReadyStep& find(const Batch& batch, int sample, int64_t step);
+  // Whether one was made, or can be made of what is recorded, without calling the function.
+  bool has_recorded(const Batch& batch) const;
   ReadyStep* last() const { return last_; }
   int64_t made() const { return made_; }  // recordings so far
   void forget(const ReadyStep& step);
 
   // Where the strategies of the step put its parts; recorded with `sample` where nothing was
   // recorded yet, or, where the step cannot do with so few rows, with the whole batch.
-  const Placement& placement(const Batch& sample, const Batch& whole);
+  // The gradient of its loss is `seed`.
+  const Placement& placement(const Batch& sample, const Batch& whole, double seed);
 
   const Placement& placement_known() const { return *placement_; }  // after the above
 
@@ -104,8 +107,9 @@ class Recordings {
 
   Key key_of(const Batch& batch) const;
   Key modes() const;
-  Capture record(const Batch& batch);
-  Capture capture(const Batch& batch, const std::vector<int>& cuts = {});
+  // `seed` is the gradient of the loss: what is recorded may become the step.
+  Capture record(const Batch& batch, double seed);
+  Capture capture(const Batch& batch, double seed, const std::vector<int>& cuts = {});
   std::vector<at::Generator> generators_seen_before() const;
   bool has_parts() const;  // a step calls the function more than once in this worker
   bool is_first_of_its_form(const Batch& batch) const;
@@ -113,7 +117,7 @@ class Recordings {
   void note_written(const Batch& batch, const Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
-  Capture record_with_chosen_stages(const Batch& batch);
+  Capture record_with_chosen_stages(const Batch& batch, double seed);
   struct AllSizes;
   AllSizes record_all_sizes(const Batch& batch);
   struct Parts {  // a step whose operators are cut over devices
@@ -148,6 +152,7 @@ class Recordings {
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape
     Key key;
     Capture capture;
+    double seed;               // the gradient of the loss
     bool of_this_step = true;  // recorded with its batch
   };
   std::optional<Probe> probe_;

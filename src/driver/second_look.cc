@@ -53,7 +53,7 @@ void Recordings::check_replayable(const Batch& batch, Capture& captured) {
   unreplayable_ = captured.unreplayable;
   // The plain step begins with the first micro batch of the first device.
   if (sample_ > 0) captured.effects = RunEffects();
-  probe_ = Probe{key_of(batch), std::move(captured)};
+  probe_ = Probe{key_of(batch), std::move(captured), subject_.plain_seed};
   throw CannotReplay(unreplayable_);
 }
 
@@ -113,10 +113,9 @@ bool Recordings::stays_unclear(FirstLook& first, const Difference& difference,
 }
 
 std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
-  if (seed != subject_.plain_seed) return std::nullopt;
   const auto found = late_.find(key_of(batch));
   if (found == late_.end()) return std::nullopt;
-  Capture captured = capture(batch);
+  Capture captured = capture(batch, seed);
   const Difference difference = compare_looks(found->first, found->second, captured.graph);
   unreplayable_ = captured.unreplayable.empty() ? difference.text : captured.unreplayable;
   if (stays_unclear(found->second, difference, captured.graph)) return captured;
@@ -140,7 +139,7 @@ void Recordings::look_before_replay(const Batch& batch, int micro_batches) {
             "epl::Trainer::step", kWaysOut);
   const auto ready = ready_.find(key_of(batch));
   if (ready != ready_.end()) forget(*ready->second);
-  probe_ = Probe{key_of(batch), std::move(*captured)};
+  probe_ = Probe{key_of(batch), std::move(*captured), subject_.plain_seed};
 }
 
 // Whether the user has since assigned another tensor to a variable that the recording reads, or
@@ -153,7 +152,7 @@ bool Recordings::is_out_of_date(const Pending& pending) const {
 }
 
 std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
-  const bool probed = probe_ && probe_->key == key_of(batch) && seed == subject_.plain_seed &&
+  const bool probed = probe_ && probe_->key == key_of(batch) && seed == probe_->seed &&
                       !probe_->capture.effects.gradients.empty();
   if (probed && (!unreplayable_.empty() || is_first_of_its_form(batch))) {
     return std::exchange(probe_, std::nullopt)->capture;
@@ -161,9 +160,11 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
   if (unreplayable_.empty() && wants_look_at(batch)) return look_late(batch, seed);
   // Within one step numbers of C++ are the same: once it was compared, it waits for another step.
   const bool known = (!pending_ && seen_twice_.count(modes()) != 0) || compared_in_ == step_;
-  if (known || !unreplayable_.empty() || seed != subject_.plain_seed) return std::nullopt;
+  if (known || !unreplayable_.empty()) return std::nullopt;
   const bool starts = !pending_ || pending_->modes != modes() || is_out_of_date(*pending_);
-  Capture captured = !starts ? capture(batch) : probed ? probe_->capture : record(batch);
+  Capture captured = !starts  ? capture(batch, seed)
+                     : probed ? probe_->capture
+                              : record(batch, seed);
   if (!captured.unreplayable.empty()) {
     unreplayable_ = captured.unreplayable;
     probe_.reset();
@@ -177,7 +178,7 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
     }
     pending_.reset();
     expect_again(batch, captured.graph, 1);
-    if (!probed) probe_ = Probe{key_of(batch), captured};
+    if (!probed) probe_ = Probe{key_of(batch), captured, seed};
     probe_->capture.effects = RunEffects();
   } else if (const auto first = pending_->looks.find(key_of(batch));
              first == pending_->looks.end()) {
@@ -200,7 +201,7 @@ void Recordings::look_again(const Batch& batch) {
     bring_home();
     ++made_;
     auto late = late_.extract(key_of(batch));
-    const Capture captured = capture(repeat_rows(batch, late.mapped().times));
+    const Capture captured = capture(repeat_rows(batch, late.mapped().times), subject_.plain_seed);
     const Difference difference = compare_looks(late.key(), late.mapped(), captured.graph);
     if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);
     if (difference && !difference.guarded) refuse_to_replay(difference.text);
@@ -215,7 +216,7 @@ void Recordings::look_again(const Batch& batch) {
   if (first == pending_->looks.end()) return;
   bring_home();
   ++made_;  // what was brought home may be released again
-  const Capture captured = capture(repeat_rows(batch, first->second.times));
+  const Capture captured = capture(repeat_rows(batch, first->second.times), subject_.plain_seed);
   const bool another_step = first->second.step != step_;
   const Difference difference = compare_looks(first->first, first->second, captured.graph);
   if (another_step && !stays_unclear(first->second, difference, captured.graph)) {

@@ -70,11 +70,19 @@ void Trainer::Impl::meet_other_workers() {
   broadcast_model(*job, model);
 }
 
+bool Trainer::Impl::stays_whole(const Rows& rows, const Shares& shares) const {
+  return job->workers() == nullptr && config.get<int64_t>("pipeline.num_micro_batch") == 1 &&
+         !rows.even(shares);
+}
+
 // The rows of a worker are those of the first-stage devices that it has. One that has none takes a
 // batch of the shape that those get which it works with, to record by.
-Shares Trainer::Impl::shares(const Batch& sample, const Batch& whole) {
-  const Placement& placement = recordings.placement(sample, whole);
-  check_rows_are_read(*job, placement, whole, steps);
+Shares Trainer::Impl::shares(const Rows& rows, const GivenBatch& given) {
+  Shares likely;
+  likely.replicas = replicas.size();
+  const double seed = stays_whole(rows, likely) ? 1 : plain_seed();
+  const Placement& placement = recordings.placement(given.seen, given.whole, seed);
+  check_rows_are_read(*job, placement, given.whole, steps);
   const Cluster& cluster = job->cluster();
   std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
   if (readers.empty()) {
@@ -122,6 +130,8 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   const bool wants_plain = recordings.can_run_plainly() &&
                            (recordings.wants_second_look() || !recordings.unreplayable().empty());
   plain_next = wants_plain;
+  all_recorded = recordings.last() == nullptr && recordings.unreplayable().empty() &&
+                 recordings.has_recorded(batches[0][0]);
   const std::vector<uint64_t> drawn =
       devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
   double all_drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
@@ -135,6 +145,7 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   StepReport report;
   report.loss = loss;
   report.wants_plain = wants_plain ? 1 : 0;
+  report.has_recorded = all_recorded ? 1 : 0;
   report.options = fingerprint_of_options(model);
   report.loads = static_cast<double>(loads);
   report.drawn = all_drawn;
@@ -152,6 +163,7 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   for (const StepReport& each : reports) {
     sum += each.loss;
     plain_next |= each.wants_plain > 0;
+    all_recorded &= each.has_recorded > 0;
     all_drawn += each.drawn;
   }
   skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
@@ -175,16 +187,13 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   step_batch = &given.whole;
   job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);
-  if (has_history(given.whole) && !std::exchange(told_of_history, true)) {
-    std::clog
-        << "epl: a tensor of the batch was computed by autograd outside of the step: no gradient "
-           "goes back to what it was computed from, where the plain loop's backward() would. "
-           "Compute it inside of the step, or detach() it.\n";
+  if (requires_grad(given.whole) && !std::exchange(told_of_batch_gradient, true)) {
+    std::clog << "epl: a tensor of the batch requires a gradient: none comes to it, nor to what it "
+                 "was computed from, where the plain loop's backward() would bring one. Compute it "
+                 "inside of the step, or detach() it.\n";
   }
-  const Shares all = shares(given.seen, given.whole);
-  // One device of one worker can take a batch that cannot be cut evenly over all.
-  if (!rows.even(all) && recordings.can_run_plainly() && all.micro_batches == 1 &&
-      job->workers() == nullptr) {
+  const Shares all = shares(rows, given);
+  if (recordings.can_run_plainly() && stays_whole(rows, all)) {
     return step_plainly({{given.whole}}, 1);
   }
   const DeviceBatches batches = rows.cut(all);
@@ -211,29 +220,33 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   }
 }
 
-namespace {
-constexpr int64_t kRunsPlainly = -1;  // what a meeting is about (Communicator::set_about)
-}  // namespace
-
-// Where other workers replay their batches they wait for this one in a reduction of gradients, or
-// in the agreement on guards: there it tells them, and all know whether all do the same.
-void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
-  if (job->workers() == nullptr) return;
-  Communicator* const meeting = replayed_guards ? nullptr : recordings.first_of_gradients();
-  Communicator& workers = meeting == nullptr ? *job->workers() : *meeting;
+// Workers that replay a step first meet in its gradients, where those set out during backward, or
+// else in its report. What workers agree on before that they agree on there: whoever does something
+// else is seen at once, and nobody waits for a call that does not come.
+double Trainer::Impl::agree(MeetingAbout about, double value, const std::string& conflict) {
+  const bool early = !clips(options) || config.get<bool>("communication.clip_after_allreduce");
+  Communicator* const gradients = early ? recordings.first_of_gradients() : nullptr;
+  Communicator& workers = gradients == nullptr ? *job->workers() : *gradients;
   job->watch().doing(steps, "agree");
-  workers.set_about(kRunsPlainly);
+  const at::Tensor most = at::full({1}, value, at::kDouble);
+  workers.set_about(static_cast<int64_t>(about));
   try {
-    workers.all_reduce({at::zeros({1})}, ReduceOp::kSum);
+    workers.all_reduce({most}, ReduceOp::kMax);
   } catch (const JobFailed&) {
     throw;
   } catch (const Error&) {
-    throw Error(concat("the step cannot be replayed: ", why,
-                       "; other workers replay theirs, and all run plainly together or not at all"),
-                "epl::Trainer::step",
+    throw Error(conflict, "epl::Trainer::step",
                 "what is read in C++ handed in as a tensor, or batches of one kind on all workers");
   }
   workers.set_about(0);
+  return most.item<double>();
+}
+
+void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
+  if (job->workers() == nullptr) return;
+  agree(MeetingAbout::kRunsPlainly, 0,
+        concat("the step cannot be replayed: ", why,
+               "; other workers replay theirs, and all run plainly together or not at all"));
 }
 
 StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {

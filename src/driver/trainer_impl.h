@@ -59,11 +59,16 @@ struct Trainer::Impl {
   StepResult step_with(const Rows& rows);
   void meet_other_workers();
   int64_t likely_parts() const;
-  Shares shares(const Batch& sample, const Batch& whole);
+  // One device of one worker can take a batch that cannot be cut evenly over all.
+  bool stays_whole(const Rows& rows, const Shares& shares) const;
+  Shares shares(const Rows& rows, const GivenBatch& given);
   StepResult step(const Rows& rows, GivenBatch& given);
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
+  enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };  // Communicator::set_about
+  // The largest value of all workers; where others do not meet about this, an Error.
+  double agree(MeetingAbout about, double value, const std::string& conflict);
   void agree_to_run_plainly(const std::string& why);
   bool guards_hold_on_all_workers(bool here, const ReadyStep& ready);
   void agree_on_plan(const ReadyStep& ready);
@@ -140,12 +145,12 @@ struct Trainer::Impl {
   const Batch* step_batch = nullptr;  // while a step runs: what was handed in
   double parameters_before = 0;       // their checksum before this step, where it is looked at
   bool plain_next = false;            // some worker wants the next step to run plainly
-  bool replayed_guards = false;       // in the last step that was replayed
+  bool all_recorded = false;          // before there is a plan: all workers can make it
   bool told_of_plain = false;
-  bool told_of_history = false;  // of tensors of the batch
-  int64_t loads = 0;             // calls of load()
-  int64_t released = -1;         // recordings when the pieces of other workers were last released
-  Timeline timeline;             // of the last step
+  bool told_of_batch_gradient = false;
+  int64_t loads = 0;      // calls of load()
+  int64_t released = -1;  // recordings when the pieces of other workers were last released
+  Timeline timeline;      // of the last step
   std::chrono::steady_clock::time_point begun;
   const int exceptions_at_start = std::uncaught_exceptions();
 };

@@ -52,10 +52,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   }
   plain.run(request);
   for (const Batch& batch : observed) job->written_batch().note(recordings.input_writers(), batch);
-  if (recordings.unreplayable().empty()) make_plan(batches);
-  tell_of_plain_steps();
 
-  const torch::NoGradGuard no_grad;
   StepResult result;
   double loss = 0;
   const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
@@ -65,6 +62,9 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   const bool divided = request.devices > 1 || devices() == 1;
   if (divided && !takes_mean() && recordings.loss_is_sum()) loss *= parts * devices();
   result.loss = meet_after_run(loss, batches);
+  make_plan(batches);
+  tell_of_plain_steps();
+  const torch::NoGradGuard no_grad;
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();
   timeline.title = concat("step ", steps, ", run as the plain program would");
@@ -146,8 +146,9 @@ void Trainer::Impl::update_plainly(const PlainRun& plain) {
 }
 
 // So that plan() and graph() have something to show, and workers see that they have planned alike.
+// The function is not called for it: it may do something else each time.
 void Trainer::Impl::make_plan(const DeviceBatches& batches) {
-  if (recordings.last() != nullptr) return;
+  if (!all_recorded) return;
   try {
     ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
     ready.replayed = true;  // its batch has been trained on

@@ -36,7 +36,6 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
         recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
     const bool looks = recordings.wants_second_look() || recordings.wants_look_at(batches[0][0]);
     if (!recordings.can_run_plainly() && looks) look_again(batches);
-    replayed_guards = ready.plan().has_guards();
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {
@@ -98,9 +97,10 @@ void Trainer::Impl::look_again(const DeviceBatches& batches) {
 // Workers that go over to another recording alone might reduce other gradients than the rest.
 bool Trainer::Impl::guards_hold_on_all_workers(bool here, const ReadyStep& ready) {
   if (job->workers() == nullptr || ready.placement().has_roles()) return here;
-  const at::Tensor failed = at::full({1}, here ? 0.0 : 1.0, at::kDouble);
-  job->workers()->all_reduce({failed}, ReduceOp::kMax);
-  return failed.item<double>() == 0;
+  const std::string conflict =
+      concat("workers have recorded different steps: in this one C++ reads values back (",
+             first_guard(ready.compiled().graph), ")");
+  return agree(MeetingAbout::kGuards, here ? 0 : 1, conflict) == 0;
 }
 
 // Recordings that depend on data may differ from worker to worker: then none of them is used.

@@ -73,6 +73,37 @@ MakeProgram annealed_where(const std::function<bool(const Batch&)>& counts) {
 
 TEST(PlainSteps, CounterInCppCountsEveryCall) { EXPECT_TRUE(in_all_layouts(annealed())); }
 
+// A batch that cannot be cut is the work of one device, and of one call of the function.
+TEST(PlainSteps, CounterInCppCountsBatchesThatAreNotCut) {
+  const auto five_rows = [](int) { return Batch{torch::randn({5, 8}), classes(4, {5})}; };
+  const Trace plain = train_plain(annealed(), five_rows, Variant().steps(6));
+  const Trace epl = train_on_devices(annealed(), five_rows, Variant().steps(6).devices(3));
+  EXPECT_TRUE(compare(plain, epl, bit_equal()));
+}
+
+// A function that leaves flags as it did not find them was called once more, for the plan.
+MakeProgram in_turns() {
+  return [] {
+    auto net = std::make_shared<models::Mlp>(8, 16, 2, 4);
+    auto trains = std::make_shared<bool>(false);
+    return program(net, sgd(*net, 0.1, 0.9), [net, trains](const Batch& batch) {
+      *trains = !*trains;
+      net->parameters()[0].set_requires_grad(*trains);
+      return cross_entropy(net->forward(batch[0]), batch[1]);
+    });
+  };
+}
+
+TEST(PlainSteps, FunctionThatTogglesFlagsInEveryCall) {
+  EXPECT_TRUE(in_all_layouts(in_turns()));
+  EXPECT_TRUE(parity(
+      in_turns(),
+      [](int) {
+        return Batch{torch::randn({9, 8}), classes(4, {9})};
+      },
+      kRounding, by_parts(8).micro_batches(3)));
+}
+
 TEST(PlainSteps, BranchByACounterInCpp) {
   EXPECT_TRUE(in_all_layouts(classifier_with([] {
     auto calls = std::make_shared<int>(0);
@@ -484,65 +515,6 @@ TEST(PlainSteps, ShortLastBatchOnTwoDevicesIsThatOfThePlainLoop) {
     train([&](const Batch& batch) { trainer.step(batch); });
     EXPECT_TRUE(same_modules(*plain_net, *net, kRounding));
   });
-}
-
-// --- workers that go different ways
-// -------------------------------------------------------------------------------
-
-struct TwoHeads : torch::nn::Module {
-  TwoHeads() : trunk(8, 8), left(8, 4), right(8, 4) {
-    register_module("trunk", trunk);
-    register_module("left", left);
-    register_module("right", right);
-  }
-  torch::nn::Linear trunk, left, right;
-};
-
-using Head = std::function<Tensor(TwoHeads& net, const Tensor& hidden, const Batch& batch)>;
-
-// From the fifth step on the third tensor of worker 1 is wider.
-void train_apart(const Head& head) {
-  run_on_workers({1, 1}, [&](int worker) {
-    init();
-    auto net = std::make_shared<TwoHeads>();
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    Trainer trainer(net, optimizer, [&](const Batch& batch) {
-      const Tensor hidden = torch::tanh(net->trunk(batch[0]));
-      return cross_entropy(head(*net, hidden, batch), batch[1]);
-    });
-    for (int step = 0; step < 7; ++step) {
-      const int64_t width = step < 4 ? 1 : 1 + worker;
-      trainer.step({torch::randn({4, 8}), classes(4, {4}), torch::zeros({4, width})});
-    }
-  });
-}
-
-testing::Matcher<const WorkersFailed&> says(const std::string& text) {
-  return testing::Property(&WorkersFailed::what, testing::HasSubstr(text));
-}
-
-// Gradients of another head have the same shape: they were added to each other without a word.
-TEST(WorkersApart, WithOtherLayersAreAnError) {
-  EXPECT_THAT(
-      [] {
-        train_apart([](TwoHeads& net, const Tensor& hidden, const Batch& batch) {
-          return batch[2].size(1) == 1 ? net.left(hidden) : net.right(hidden);
-        });
-      },
-      testing::Throws<WorkersFailed>(says("workers have different gradients to reduce")));
-}
-
-// One waited for the gradients of the other, which waited for its report.
-TEST(WorkersApart, OfWhichOneCannotReplayAreAnError) {
-  EXPECT_THAT(
-      [] {
-        train_apart([](TwoHeads& net, const Tensor& hidden, const Batch& batch) {
-          const bool reads = batch[2].size(1) == 2;
-          return net.left(hidden) * (reads ? 1.0 + batch[1].accessor<int64_t, 1>()[0] : 1.0);
-        });
-      },
-      testing::Throws<WorkersFailed>(testing::AnyOf(says("other workers replay theirs"),
-                                                    says("workers have different gradients"))));
 }
 
 }  // namespace

@@ -174,9 +174,20 @@ TEST(BatchWithAutograd, OfATrainedParameterIsRefused) {
               testing::HasSubstr("tensor 0 of the batch is the parameter `optimizer0.parameter1`"));
 }
 
-TEST(BatchWithAutograd, OfOthersIsFine) {
+// Their gradients are the loop's business, but its backward() would have found them.
+TEST(BatchWithAutograd, OfOthersIsTakenAndTold) {
   Encoded encoded;
   const Tensor other = torch::ones({4, 3}).requires_grad_();
+  testing::internal::CaptureStderr();
+  encoded.trainer->step({encoded.code.detach()});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::Not(testing::HasSubstr("requires a gradient")));
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) encoded.trainer->step({other.tanh() * 2});
+  const std::string said = testing::internal::GetCapturedStderr();
+  const size_t first = said.find("a tensor of the batch requires a gradient");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("requires a gradient", first + 30), std::string::npos) << "said once";
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(error_of([&] { encoded.trainer->step({other.tanh() * 2}); }), "no error");
     EXPECT_EQ(error_of([&] { encoded.trainer->step({encoded.code.detach()}); }), "no error");
