@@ -120,6 +120,10 @@ PassList local_passes(const Config& config) {
   return passes;
 }
 
+bool has_parts(const Config& config, const CompileOptions& options) {
+  return options.placement.replicas * config.get<int64_t>("pipeline.num_micro_batch") > 1;
+}
+
 CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options,
                      std::map<int, Graph> other) {
   CompiledStep compiled;
@@ -130,7 +134,7 @@ CompiledStep compile(Graph graph, const Config& config, const CompileOptions& op
     if (options.placement.is_pipeline()) {
       settle_shared_writes(each, options.placement.groups(), options.placement.asked_by);
     }
-    check_targets(each, nodes_on_slices(each, options.placement));
+    look_at_targets(each, nodes_on_slices(each, options.placement), has_parts(config, options));
   };
   run(compiled.graph);
   for (auto& entry : compiled.other) run(entry.second);

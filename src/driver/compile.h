@@ -59,6 +59,9 @@ CompiledStep compile(Graph graph, const Config& config, const CompileOptions& op
 // The list of passes for what one device runs of a step whose operators are cut.
 PassList local_passes(const Config& config);
 
+// Whether several micro batches or replicas make up a step.
+bool has_parts(const Config& config, const CompileOptions& options);
+
 LowerOptions lower_options(const Config& config, const CompileOptions& options);
 
 }  // namespace epl

@@ -120,18 +120,18 @@ std::vector<bool> nodes_on_slices(const Graph& graph, const Placement& placement
   return nodes_of_stages(graph, placement, 0);
 }
 
-void check_targets(Graph& graph, const std::vector<bool>& sliced) {
+void look_at_targets(Graph& graph, const std::vector<bool>& sliced, bool in_parts) {
   std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();
   Emitter emitter(graph);
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node& node = nodes[i];
-    if (sliced[i] && counts_targets(node)) {
+    if ((sliced[i] || in_parts) && counts_targets(node)) {
       emitter.stand_for(node);
       const ValueId target = tensor_at(node, 1);
       const ValueId checked =
-          emitter.call_for("epl_rows::all_count", {value_argument(target), node.arguments[4]},
-                           sizes_of(graph, target));
+          emitter.call_for(sliced[i] ? "epl_rows::all_count" : "epl_rows::note_ignored",
+                           {value_argument(target), node.arguments[4]}, sizes_of(graph, target));
       node.arguments[1] = value_argument(checked);
     }
     graph.nodes.push_back(std::move(node));

@@ -37,6 +37,8 @@ std::vector<bool> nodes_on_slices(const Graph& graph, const Placement& placement
 // Losses that divide by the number of targets that count (not ignore_index) are right on slices
 // only where all do: each such node of `sliced` ones first looks, when the step runs, whether they
 // do.
-void check_targets(Graph& graph, const std::vector<bool>& sliced);
+// Where a step has several parts the others divide by what counts in their part: they note whether
+// one of its targets does not (runtime/counted_targets.h).
+void look_at_targets(Graph& graph, const std::vector<bool>& sliced, bool in_parts);
 
 }  // namespace epl

@@ -1,5 +1,7 @@
 #include "driver/loss_of_parts.h"
 
+#include <epl/collection.h>
+
 #include "base/text.h"
 #include "passes/purify.h"
 
@@ -7,7 +9,7 @@ namespace epl {
 
 RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes) {
   if (sizes.loss == SliceMerge::kSum) return {OverRows::kSum, -1, ""};
-  return loss_over_rows(step.graph);
+  return loss_over_rows(step.graph, step.plan.replicas * step.plan.micro_batches);
 }
 
 bool is_sum_over_rows(const Graph& recorded) {
@@ -31,7 +33,23 @@ std::string remark_on_loss(const RowResult& loss, int parts, bool averages) {
   return concat("the loss of the step is not known to be a mean over the rows of its batch (",
                 loss.why, "): the ", averages ? "mean" : "sum", " of its ", parts,
                 " parts (micro batches x replicas) is what is trained on, which may differ from "
-                "the loss of all rows at once");
+                "the loss of all rows at once. Rows are dimension 0 of the batch's tensors");
+}
+
+std::string remark_on_metrics(const Graph& pure, int parts) {
+  std::vector<std::string> names;
+  for (const Metric* metric : metrics_of_rows(pure)) {
+    const std::string& collection = metric->collection;
+    const bool averaged =
+        collection == collections::kGlobalMean || collection == collections::kLocalMean;
+    if (averaged) names.push_back(metric->name);
+  }
+  if (names.empty()) return "";
+  return concat("the metric `", names[0],
+                "` has a row for each of the batch: the first rows of its ", parts,
+                " parts (micro batches x replicas) are averaged, then the second ones, and so on. "
+                "epl::add_to_collection(epl::collections::kGlobalConcat, ...) puts them one behind "
+                "the other");
 }
 
 }  // namespace epl

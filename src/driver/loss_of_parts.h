@@ -19,4 +19,7 @@ bool is_sum_over_rows(const Graph& recorded);
 // replicas; `averages`: gradients are reduced by their mean.
 std::string remark_on_loss(const RowResult& loss, int parts, bool averages);
 
+// The same of metrics that are averaged over the parts, though they have rows.
+std::string remark_on_metrics(const Graph& pure, int parts);
+
 }  // namespace epl

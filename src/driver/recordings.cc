@@ -404,10 +404,13 @@ void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& size
   if (loss.kind == OverRows::kSum) sizes.loss_of_parts = SliceMerge::kSum;
   const bool averages =
       subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
-  const std::string remark = remark_on_loss(loss, parts, averages);
-  if (remark.empty() || std::exchange(told_of_loss_, true)) return;
-  if (subject_.job.cluster().worker_index != 0) return;
-  std::clog << "epl: " << remark << "\n";
+  tell_once(remark_on_loss(loss, parts, averages), told_of_loss_);
+  tell_once(remark_on_metrics(compiled.graph, parts), told_of_metrics_);
+}
+
+void Recordings::tell_once(const std::string& remark, bool& told) const {
+  if (remark.empty() || std::exchange(told, true)) return;
+  if (subject_.job.cluster().worker_index == 0) std::clog << "epl: " << remark << "\n";
 }
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {

@@ -128,6 +128,7 @@ class Recordings {
   };
   Parts record_parts(const Batch& batch);
   void note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes);
+  void tell_once(const std::string& remark, bool& told) const;
   static void mark_whole(const CompiledStep& step, TwoSizes& sizes);
   CompileOptions compile_options() const;
   std::unique_ptr<ReadyStep> make_parts(const Batch& batch);
@@ -194,6 +195,7 @@ class Recordings {
   int64_t bound_history_ = -1;  // its version when the updates of last_ were bound
   int recorded_again_ = 0;
   bool told_of_loss_ = false;
+  bool told_of_metrics_ = false;
   int64_t made_ = 0;
 };
 

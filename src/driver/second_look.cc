@@ -81,12 +81,12 @@ bool Recordings::wants_look_at(const Batch& batch) const {
 }
 
 // A coin may have fallen alike, and a number may begin to change: what was seen twice is looked at
-// again, ever more rarely.
+// again, ever more rarely. The distances have no period that a program's own could fall in with.
 void Recordings::look_later(const Key& key, FirstLook look) {
   constexpr int64_t kFirst = 16;
   if (late_.size() >= kMostLooks) return;
   look.step = step_;
-  look.due = std::max(kFirst, 2 * step_);
+  look.due = std::max(kFirst, step_ + step_ / 2 + 1);
   look.unclear = 0;
   late_.insert_or_assign(key, std::move(look));
 }

@@ -173,6 +173,8 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   CompiledStep compiled;
   compiled.graph = std::move(recording.whole);
   run_passes(compiled.graph, passes_before_cutting(compiled.graph));
+  const bool parts_differ = has_parts(config, options);
+  look_at_targets(compiled.graph, sliced_nodes(compiled.graph), parts_differ);
   ShardingRequest request{compiled.graph, options.placement.parts(0)};
   request.asked_by = options.placement.asked_by;
   request.homes = homes_of_leaves(compiled.graph, options);
@@ -180,9 +182,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   if (recording.slice) {
     run_passes(*recording.slice, passes_before_cutting(*recording.slice));
     request.slice = &*recording.slice;
-    for (Graph* each : {&compiled.graph, &*recording.slice}) {
-      check_targets(*each, sliced_nodes(*each));
-    }
+    look_at_targets(*recording.slice, sliced_nodes(*recording.slice), parts_differ);
     request.sliced = sliced_nodes(compiled.graph);
     check_comparable(compiled.graph, *recording.slice, options.placement.asked_by);
     prove_rows(

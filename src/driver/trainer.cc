@@ -194,6 +194,12 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   }
   const Shares all = shares(rows, given);
   if (recordings.can_run_plainly() && stays_whole(rows, all)) {
+    if (!std::exchange(told_of_whole_batch, true)) {
+      std::clog << "epl: " << describe(given, config, devices())
+                << " cannot be cut evenly over the " << devices()
+                << " devices: one of them takes all of it, as the plain loop does, while the "
+                   "others wait\n";
+    }
     return step_plainly({{given.whole}}, 1);
   }
   const DeviceBatches batches = rows.cut(all);
@@ -264,7 +270,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   keep_timeline(ready, runs);
   // The plain loop writes state in the step, before the update.
   ready.merge_state(job->workers());
-  reduce_and_update(ready, result);
+  reduce_and_update(ready, runs, result);
   const bool gathers = config.get<bool>("pipeline.gather_parameters");
   epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
   if (gathers) {

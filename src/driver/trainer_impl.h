@@ -66,6 +66,7 @@ struct Trainer::Impl {
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
+  void tell_of_ignored_targets(const ReadyStep& ready);
   enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };  // Communicator::set_about
   // The largest value of all workers; where others do not meet about this, an Error.
   double agree(MeetingAbout about, double value, const std::string& conflict);
@@ -80,10 +81,11 @@ struct Trainer::Impl {
   void update_plainly(const PlainRun& plain);
   void make_plan(const DeviceBatches& batches);
   void tell_of_plain_steps();
+  void tell_of_unverified();
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
-  bool check_finite(const StepResult& result) const;
-  void reduce_and_update(ReadyStep& ready, StepResult& result);
+  bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
+  void reduce_and_update(ReadyStep& ready, const std::vector<DeviceRun>& runs, StepResult& result);
   void tell_of_local_clipping(int replica_count);
   void clip_locally(ReadyStep& ready);
   double norm_of_reduced(ReadyStep& ready);
@@ -148,6 +150,9 @@ struct Trainer::Impl {
   bool all_recorded = false;          // before there is a plan: all workers can make it
   bool told_of_plain = false;
   bool told_of_batch_gradient = false;
+  bool told_of_unverified = false;
+  bool told_of_whole_batch = false;
+  bool told_of_ignored_targets = false;
   int64_t loads = 0;      // calls of load()
   int64_t released = -1;  // recordings when the pieces of other workers were last released
   Timeline timeline;      // of the last step

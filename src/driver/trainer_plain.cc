@@ -64,6 +64,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   result.loss = meet_after_run(loss, batches);
   make_plan(batches);
   tell_of_plain_steps();
+  if (request.devices * parts > 1) tell_of_unverified();
   const torch::NoGradGuard no_grad;
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();
@@ -73,7 +74,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
         {concat("device ", replicas.first + static_cast<int>(i)), plain.runs()[i].spans});
   }
   plain.merge_state(request);
-  if (check_finite(result)) {
+  if (check_finite(result, plain.runs())) {
     plain.reduce_gradients(request.workers);
     result.gradient_norm = norm_of_plain(plain, locally);
     Span span;
@@ -148,7 +149,9 @@ void Trainer::Impl::update_plainly(const PlainRun& plain) {
 // So that plan() and graph() have something to show, and workers see that they have planned alike.
 // The function is not called for it: it may do something else each time.
 void Trainer::Impl::make_plan(const DeviceBatches& batches) {
-  if (!all_recorded) return;
+  const bool alone = job->workers() == nullptr;
+  const bool whole = alone && batches.size() == 1 && devices() > 1;  // not what a plan is for
+  if (!all_recorded || whole) return;
   try {
     ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
     ready.replayed = true;  // its batch has been trained on
@@ -163,11 +166,26 @@ void Trainer::Impl::tell_of_plain_steps() {
   if (job->cluster().worker_index != 0 && steps > 0) return;
   std::clog << "epl: from step " << steps
             << " on the step runs as the plain program would, since it cannot be replayed: "
-            << recordings.unreplayable()
-            << ". Its numbers are right from here on; a worker's devices take turns, and memory is "
-               "that of "
-               "the plain program. To have it replayed: numbers that change in the batch, metrics "
-               "instead of item(), torch::where instead of if.\n";
+            << recordings.unreplayable() << ". ";
+  const int64_t parts = devices() * config.get<int64_t>("pipeline.num_micro_batch");
+  if (parts == 1) {
+    std::clog << "Its numbers are right from here on; memory is that of the plain program. ";
+  } else {
+    std::clog << "Each of its " << parts
+              << " parts (micro batches x replicas) calls the function for itself, with its rows: "
+                 "what C++ counts, draws or reads there is that of a part, not of all rows. A "
+                 "worker's devices take turns, and memory is that of the plain program. ";
+  }
+  std::clog << "To have it replayed: numbers that change in the batch, metrics instead of item(), "
+               "torch::where instead of if.\n";
+}
+
+void Trainer::Impl::tell_of_unverified() {
+  const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
+  if (!verifies || std::exchange(told_of_unverified, true)) return;
+  std::clog << "epl: step " << steps
+            << " is not verified, nor are others that run as the plain program would on each of "
+               "their parts\n";
 }
 
 }  // namespace epl

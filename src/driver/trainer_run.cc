@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <iostream>
+#include <utility>
 
 #include "base/check.h"
 #include "driver/agreement.h"
@@ -7,6 +9,7 @@
 #include "driver/trainer_impl.h"
 #include "ops/facts.h"
 #include "program/text.h"
+#include "runtime/counted_targets.h"
 
 namespace epl {
 namespace {
@@ -128,6 +131,7 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   ready.begin(steps);
   job->watch().doing(steps, "compute");
   const double seed_of_device = seed(ready, ready.loss_slices());
+  const int64_t ignored = ignored_targets_seen();
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
   try {
@@ -152,7 +156,20 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                        runs[static_cast<size_t>(device)].micro_batch, ": ", text_of(error)),
                 "epl::Trainer::step");
   }
+  if (ignored_targets_seen() != ignored) tell_of_ignored_targets(ready);
   if (!ready.replayed) check_replay(ready, runs);
+}
+
+// Once. PyTorch's DistributedDataParallel does the same, without a word.
+void Trainer::Impl::tell_of_ignored_targets(const ReadyStep& ready) {
+  if (std::exchange(told_of_ignored_targets, true)) return;
+  const int parts = ready.plan().replicas * ready.plan().micro_batches;
+  std::clog
+      << "epl: in step " << steps
+      << " a loss of reduction \"mean\" ignores targets (ignore_index): each of the " << parts
+      << " parts (micro batches x replicas) divides by the targets that count in it, so that "
+         "their mean may differ from the loss of all rows at once. Reduction kSum, divided by "
+         "a number that is the same for all parts, does not\n";
 }
 
 // The recorded run and its replay read the same batch and draw the same numbers; devices other than

@@ -13,17 +13,40 @@
 
 namespace epl {
 
-bool Trainer::Impl::check_finite(const StepResult& result) const {
+namespace {
+
+// "that of micro batch 2 on device 1 is, others are finite"; empty where all are alike.
+std::string parts_that_are_not_finite(const std::vector<DeviceRun>& runs, int first_device) {
+  std::string first;
+  bool others = false;
+  for (size_t device = 0; device < runs.size(); ++device) {
+    for (size_t i = 0; i < runs[device].losses.size(); ++i) {
+      const bool finite = std::isfinite(runs[device].losses[i]);
+      others |= finite;
+      if (finite || !first.empty()) continue;
+      first = concat("micro batch ", i, " on device ", first_device + static_cast<int>(device));
+    }
+  }
+  return others && !first.empty() ? concat(" (that of ", first, "; others are finite)") : "";
+}
+
+}  // namespace
+
+bool Trainer::Impl::check_finite(const StepResult& result,
+                                 const std::vector<DeviceRun>& runs) const {
   const std::string policy = config.get<std::string>("debug.nan_loss");
   if (policy == "ignore" || std::isfinite(result.loss)) return true;
   if (policy == "skip") return false;
   check_has_rows(*step_batch);  // a mean over no rows is no number
-  throw Error(
-      concat("the loss of step ", steps, " is ", result.loss,
-             "; the parameters are as before the step"),
-      config.asked_by("debug.nan_loss"),
-      "a smaller learning rate, TrainerOptions::clip_grad_norm, or debug.nan_loss = \"skip\" "
-      "or \"ignore\"");
+  const std::string part = parts_that_are_not_finite(runs, replicas.first);
+  throw Error(concat("the loss of step ", steps, " is ", result.loss, part,
+                     "; the parameters are as before the step"),
+              config.asked_by("debug.nan_loss"),
+              concat(part.empty() ? ""
+                                  : "rows that have something to take a mean of in every part (all "
+                                    "targets of this one may be ignored or masked), ",
+                     "a smaller learning rate, TrainerOptions::clip_grad_norm, or debug.nan_loss = "
+                     "\"skip\" or \"ignore\""));
 }
 
 // Once: it is not what the plain loop does with the whole batch.
@@ -85,12 +108,13 @@ double Trainer::Impl::norm_of_reduced(ReadyStep& ready) {
   return clip_gradients_of_workers(gradients, counts, asked, *job->workers());
 }
 
-void Trainer::Impl::reduce_and_update(ReadyStep& ready, StepResult& result) {
+void Trainer::Impl::reduce_and_update(ReadyStep& ready, const std::vector<DeviceRun>& runs,
+                                      StepResult& result) {
   if (clips_locally(ready)) clip_locally(ready);
   ready.start_reductions();
   ready.wait_for_reductions();
   reduce_tied(ready);
-  if (!check_finite(result)) {
+  if (!check_finite(result, runs)) {
     result.skipped = true;
     return;
   }

@@ -64,6 +64,7 @@ Rules pointwise_rules() {
       {"aten::masked_fill.Scalar", "", "", Linear::kNo, masked_fill},
 
       // Not linear.
+      {"epl_rows::note_ignored", "...", "..."},
       {"aten::abs", "...", "..."},
       {"aten::sgn", "...", "..."},
       {"aten::sign", "...", "..."},

@@ -4,9 +4,18 @@
 //
 // gives the targets, and throws where one of them is `ignored`. A mean over the targets that count
 // has another divisor on each device then, and the mean of the devices' means is not that of all.
+//
+//   epl_rows::note_ignored(Tensor target, int ignored) -> Tensor
+//
+// does not throw: whoever asks ignored_targets_seen() hears of it.
+#include "runtime/counted_targets.h"
+
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <epl/error.h>
+
+#include <algorithm>
+#include <atomic>
 
 #include "base/text.h"
 #include "runtime/operators.h"
@@ -14,9 +23,19 @@
 namespace epl {
 namespace {
 
+std::atomic<int64_t> seen{0};
+
+bool has_ignored(const at::Tensor& target, int64_t ignored) {
+  const bool plain = target.is_contiguous() && target.scalar_type() == at::kLong;
+  if (!plain) return target.eq(ignored).any().item<bool>();
+  const int64_t* const begin = target.data_ptr<int64_t>();
+  const int64_t* const end = begin + target.numel();
+  return std::find(begin, end, ignored) != end;
+}
+
 at::Tensor& all_count_out(const at::Tensor& target, int64_t ignored, at::Tensor& out) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (target.eq(ignored).any().item<bool>()) {
+  if (has_ignored(target, ignored)) {
     throw Error(concat("a loss of reduction \"mean\" ignores rows (target ", ignored,
                        "), but the rows of its micro batch are cut over devices, each of which "
                        "would divide by the rows that count on it alone"),
@@ -32,25 +51,45 @@ at::Tensor all_count(const at::Tensor& target, int64_t ignored) {
   return all_count_out(target, ignored, out);
 }
 
-at::Tensor all_count_meta(const at::Tensor& target, int64_t) {
+at::Tensor& note_ignored_out(const at::Tensor& target, int64_t ignored, at::Tensor& out) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (has_ignored(target, ignored)) seen.fetch_add(1, std::memory_order_relaxed);
+  return out.copy_(target);
+}
+
+at::Tensor note_ignored(const at::Tensor& target, int64_t ignored) {
+  at::Tensor out = at::empty_like(target, c10::MemoryFormat::Contiguous);
+  return note_ignored_out(target, ignored, out);
+}
+
+at::Tensor like_target(const at::Tensor& target, int64_t) {
   return at::empty_like(target, c10::MemoryFormat::Contiguous);
 }
 
 }  // namespace
 
+int64_t ignored_targets_seen() { return seen.load(std::memory_order_relaxed); }
+
 TORCH_LIBRARY_FRAGMENT(epl_rows, library) {
   define_with_out(library, "all_count", "Tensor target, int ignored");
+  define_with_out(library, "note_ignored", "Tensor target, int ignored");
 }
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {
   library.impl("all_count", all_count);
   library.impl("all_count.out", all_count_out);
+  library.impl("note_ignored", note_ignored);
+  library.impl("note_ignored.out", note_ignored_out);
 }
 
-TORCH_LIBRARY_IMPL(epl_rows, Meta, library) { library.impl("all_count", all_count_meta); }
+TORCH_LIBRARY_IMPL(epl_rows, Meta, library) {
+  library.impl("all_count", like_target);
+  library.impl("note_ignored", like_target);
+}
 
 TORCH_LIBRARY_IMPL(epl_rows, AutogradMeta, library) {
   library.impl("all_count", torch::CppFunction::makeFallthrough());
+  library.impl("note_ignored", torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace epl

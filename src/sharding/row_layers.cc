@@ -109,7 +109,10 @@ std::optional<RowOutcome> nll(const RowNode& at) {
     const int dim = self.dim == 0 ? 0 : self.dim - 1;  // without the classes
     return Kinds{RowKind::rows(dim, self.outer), RowKind::same()};
   }
-  if (reduction == at::Reduction::Sum) return Kinds{RowKind::sum(), RowKind::sum()};
+  if (reduction == at::Reduction::Sum) {
+    const int64_t targets = at.whole.value(inputs_of(at.node)[1]).type.numel();
+    return Kinds{RowKind::sum(0, targets), RowKind::sum()};
+  }
   if (weighted) {
     return std::string(
         "divides by the weights of its rows, which are others on each device (reduction kSum, "

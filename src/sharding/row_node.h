@@ -19,6 +19,7 @@ struct RowNode {
   const Node* slice_node;
   int slices;
   std::vector<RowKind> inputs;  // in the order of for_each_input
+  int parts = 0;                // RowQuestion::parts
 };
 
 // Of each output, in the order of for_each_output; or why it is none of that, as the end of a

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/text.h"
 #include "ops/facts.h"
 #include "ops/rule_parts.h"
 #include "sharding/row_node.h"
@@ -92,9 +93,15 @@ class ByRule {
         return std::string("reads the numbers of the rows, which start anew on each device");
       }
     }
-    const std::optional<int> scaled = scale();
-    if (!scaled) return says_other_numbers(at_, other_numbers(at_)[0]);
-    scale_ = *scaled;
+    if (const auto number = scalar_of_sum()) {
+      const auto guessed = guess(*number, name_ == "aten::div.Scalar");
+      if (!guessed) return says_unclear(*number);
+      scale_ = -*guessed;
+    } else {
+      const std::optional<int> scaled = scale();
+      if (!scaled) return says_other_numbers(at_, other_numbers(at_)[0]);
+      scale_ = *scaled;
+    }
     if (any(at_.inputs, &RowKind::is_sum)) return of_sums();
     if (any(at_.inputs, &RowKind::is_rows)) return of_rows();
     return of_same();
@@ -106,10 +113,6 @@ class ByRule {
     const auto others = other_numbers(at_);
     const bool multiplies = name_ == "aten::mul.Scalar";
     const bool divides = name_ == "aten::div.Scalar";
-    if (at_.slice == nullptr && (multiplies || divides) && any(at_.inputs, &RowKind::is_sum)) {
-      const int guessed = guess(at_.node.arguments[1].constant.toScalar().toDouble());
-      return divides ? -guessed : guessed;
-    }
     if (others.empty()) return 0;
     if (others.size() != 1 || !(multiplies || divides)) return std::nullopt;
     const auto number = [&](const Node& node) {
@@ -119,25 +122,49 @@ class ByRule {
     return power && divides ? std::optional(-*power) : power;
   }
 
-  // With one recording: what the number of rows divides is taken for a number of rows.
-  int guess(double number) const {
-    const auto is_count = [&](double count) {
-      return count >= at_.slices && std::abs(std::remainder(count, at_.slices)) < 1e-6 * count;
-    };
-    if (at_.slices < 2 || number == 0) return 0;
-    if (is_count(std::abs(number))) return 1;
-    return is_count(1 / std::abs(number)) ? -1 : 0;
+  // With one recording: the number that a sum is multiplied with or divided by.
+  std::optional<double> scalar_of_sum() const {
+    const bool scales = name_ == "aten::mul.Scalar" || name_ == "aten::div.Scalar";
+    if (at_.slice != nullptr || !scales || !any(at_.inputs, &RowKind::is_sum)) return std::nullopt;
+    return at_.node.arguments[1].constant.toScalar().toDouble();
   }
 
-  int power_of_number(size_t input) const {
+  // The power of the number of rows that is in a number which divides a sum, or multiplies it: 0
+  // where it is one of the program's own. None: nobody knows. What a sum over rows is divided by is
+  // their number, or that of all its elements; twice that may as well be the size of a whole batch.
+  std::optional<int> guess(double number, bool divides) const {
+    const double rows = at_.slices;
+    const double size = std::abs(number);
+    if (rows < 2 || size == 0) return 0;
+    const double count = size < 1 ? 1 / size : size;
+    const auto is = [&](double other) { return std::abs(count - other) < 1e-6 * other; };
+    if (count < rows * (1 - 1e-6) || std::abs(std::remainder(count, rows)) > 1e-6 * count) return 0;
+    const RowKind& sum = *std::find_if(at_.inputs.begin(), at_.inputs.end(),
+                                       [](const RowKind& kind) { return kind.is_sum(); });
+    if (sum.power != 0) return is(rows) ? std::nullopt : std::optional(0);
+    const bool shrinks = divides == (size >= 1);
+    if (!shrinks) return 0;
+    if (!divides) return std::nullopt;
+    const bool of_elements = is(static_cast<double>(sum.terms)) && !is(rows * at_.parts);
+    return is(rows) || of_elements ? std::optional(1) : std::nullopt;
+  }
+
+  std::string says_unclear(double number) const {
+    return concat("multiplies or divides a sum over the rows by ", number,
+                  ", which may be made of their number (", at_.slices,
+                  ") or be the same for any number of them");
+  }
+
+  // The number in a tensor that is one, with one recording.
+  std::optional<double> number_in(size_t input) const {
     const RowKind& kind = at_.inputs[input];
-    if (at_.slice != nullptr || !kind.is_same() || kind.power != 0) return kind.power;
+    if (at_.slice != nullptr || !kind.is_same() || kind.power != 0) return std::nullopt;
     for (const auto& leaf : at_.whole.leaves) {
       const bool number = leaf.value == ids_[input] && leaf.kind == Leaf::Kind::kConstant &&
                           leaf.tensor.defined() && leaf.tensor.numel() == 1;
-      if (number) return guess(leaf.tensor.item().toDouble());
+      if (number) return leaf.tensor.item().toDouble();
     }
-    return 0;
+    return std::nullopt;
   }
 
   // --- powers ----------------------------------------------------------------------------------
@@ -248,10 +275,17 @@ class ByRule {
       } else if (same || is_random(at_.node.op)) {
         return std::string("looks at all rows");
       } else {
-        kinds.push_back(RowKind::sum(expands ? *made - 1 : *made));
+        kinds.push_back(RowKind::sum(expands ? *made - 1 : *made, elements_of_rows()));
       }
     }
     return kinds;
+  }
+
+  int64_t elements_of_rows() const {
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      if (at_.inputs[i].is_rows()) return at_.whole.value(ids_[i]).type.numel();
+    }
+    return 0;
   }
 
   // mean(), and losses with reduction "mean".
@@ -329,10 +363,14 @@ class ByRule {
       const RowKind& kind = at_.inputs[i];
       const bool inside = std::count(set.begin(), set.end(), i) != 0;
       if (!inside) {
-        const int own = power_of_number(i);
-        const bool scales = name_ == "aten::div.Tensor" || rule_->linear == Linear::kOneInput;
+        const auto number = number_in(i);
+        const bool divides = name_ == "aten::div.Tensor";
+        const auto guessed = number ? guess(*number, divides) : std::optional(kind.power);
+        if (!guessed) return says_unclear(*number);
+        const int own = *guessed;
+        const bool scales = divides || rule_->linear == Linear::kOneInput;
         if (own != 0 && !scales) return powers_differ();
-        result += name_ == "aten::div.Tensor" ? -own : own;
+        result += divides ? -own : own;
       } else if (kind.is_sum() && kind.power != power) {
         return "adds " + name_of_sum(power) + " and " + name_of_sum(kind.power);
       } else if (kind.is_same() && !kind.zero && kind.power - 1 != power) {
@@ -340,7 +378,9 @@ class ByRule {
                ", which each device would do again";
       }
     }
-    return for_all_outputs(at_, RowKind::sum(result));
+    const auto sum = std::find_if(at_.inputs.begin(), at_.inputs.end(),
+                                  [](const RowKind& kind) { return kind.is_sum(); });
+    return for_all_outputs(at_, RowKind::sum(result, sum->terms));
   }
 
   const RowNode& at_;

@@ -58,7 +58,10 @@ RowOutcome made(const RowNode& at) {
     if (!found) return says_other_numbers(at, argument);
     power = *found;
   }
-  const int dim = grown_dim(at, outputs_of(at.node)[0]);
+  // One recording does not tell which dimensions grow, but the tensor that it is like does.
+  const bool like_rows = at.slice == nullptr && !at.inputs.empty() && at.inputs[0].is_rows() &&
+                         base_name(at.node).find("_like") != std::string::npos;
+  const int dim = like_rows ? at.inputs[0].dim : grown_dim(at, outputs_of(at.node)[0]);
   if (dim == kSeveral) return std::string("has several dimensions that grow with the rows");
   RowKind kind = dim == kNone ? RowKind::same(power) : RowKind::rows(dim, 0, power);
   kind.zero = base_name(at.node).find("zero") != std::string::npos;

@@ -142,7 +142,8 @@ class Follower {
     const Node functional = pure(node);
     const RowNode at{graph_,           functional,
                      question_.slice,  question_.slice ? &question_.slice->nodes[index] : nullptr,
-                     question_.slices, inputs};
+                     question_.slices, inputs,
+                     question_.parts};
     const auto answered = of_checked_targets(at);
     const RowOutcome outcome = mixing != nullptr ? RowOutcome(for_all_outputs(at, *mixing))
                                : answered        ? *answered
@@ -343,14 +344,25 @@ RowResult result_over_rows(const RowsOfStep& rows, const Graph& graph, ValueId v
   return neither("");
 }
 
-RowResult loss_over_rows(const Graph& pure) {
-  const int64_t count = rows_of_batch(pure);
-  const RowsOfStep rows = follow_rows({pure, nullptr, static_cast<int>(count)});
+RowResult loss_over_rows(const Graph& pure, int parts) {
+  RowQuestion question{pure, nullptr, static_cast<int>(rows_of_batch(pure))};
+  question.parts = parts;
+  const RowsOfStep rows = follow_rows(question);
   RowResult result = result_over_rows(rows, pure, pure.loss);
   if (result.kind == OverRows::kRows) {
     result = {OverRows::kNeither, -1, "it has an element for each row"};
   }
   return result;
+}
+
+std::vector<const Metric*> metrics_of_rows(const Graph& pure) {
+  const RowsOfStep rows = follow_rows({pure, nullptr, static_cast<int>(rows_of_batch(pure))});
+  std::vector<const Metric*> found;
+  for (const Metric& metric : pure.metrics) {
+    const RowKind& kind = rows.values[static_cast<size_t>(metric.value)];
+    if (kind.is_rows() && kind.outer != 0) found.push_back(&metric);
+  }
+  return found;
 }
 
 }  // namespace epl

@@ -40,12 +40,15 @@ struct RowKind {
   int64_t outer = 1;  // kRows: the dimension is [outer, slices, inner]; 0: all rows are alike
   int reason = -1;    // kMixed: index into RowsOfStep::reasons
   bool zero = false;  // kSame: 0, which is any sum of nothing
+  int64_t terms = 0;  // kSum: elements that were added up
 
   static RowKind same(int power = 0) { return {Kind::kSame, power}; }
   static RowKind rows(int dim, int64_t outer = 1, int power = 0) {
     return {Kind::kRows, power, dim, outer};
   }
-  static RowKind sum(int power = 0) { return {Kind::kSum, power}; }
+  static RowKind sum(int power = 0, int64_t terms = 0) {
+    return {Kind::kSum, power, 0, 1, -1, false, terms};
+  }
   static RowKind numbers() { return {Kind::kNumbers}; }
   static RowKind mixed(int reason) { return {Kind::kMixed, 0, 0, 1, reason}; }
 
@@ -59,7 +62,8 @@ struct RowKind {
 struct RowQuestion {
   const Graph& whole;
   // The same nodes with 1/slices of the rows. Null: there is only one recording. Rows are then dim
-  // 0 of the batch, and numbers that the count of rows divides are taken for counts of rows.
+  // 0 of the batch, `slices` of them, and a sum that is divided by their number is taken for a
+  // mean.
   const Graph* slice = nullptr;
   int slices = 2;
   // By node: it runs on slices; others see all rows, whatever they do with them. Empty: all do.
@@ -67,6 +71,8 @@ struct RowQuestion {
   // The backward pass is followed as well. LibTorch's own of a forward pass whose rows are apart
   // keeps them apart; a hook or a torch::autograd::Function may do anything.
   bool gradients = false;
+  // With one recording: how many such batches a step has. 0: it does not matter.
+  int parts = 0;
 };
 
 struct RowsOfStep {
@@ -100,7 +106,10 @@ struct RowResult {
 RowResult result_over_rows(const RowsOfStep& rows, const Graph& graph, ValueId value);
 
 // Whether the loss of a step is a mean or a sum over the rows of its batch, as far as one recording
-// tells.
-RowResult loss_over_rows(const Graph& pure);
+// tells. The step has so many parts like it.
+RowResult loss_over_rows(const Graph& pure, int parts = 0);
+
+// Metrics of it that have a row for each of the batch.
+std::vector<const Metric*> metrics_of_rows(const Graph& pure);
 
 }  // namespace epl

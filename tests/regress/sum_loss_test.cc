@@ -5,8 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
+#include "tests/parity/heard.h"
 #include "tests/parity/on_devices.h"
 
 namespace epl {
@@ -14,18 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 using torch::Tensor;
-
-// What is said while it stands.
-class Heard {
- public:
-  Heard() : before_(std::clog.rdbuf(text_.rdbuf())) {}
-  ~Heard() { std::clog.rdbuf(before_); }
-  std::string str() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::streambuf* before_;
-};
 
 struct Result {
   double loss = 0;
@@ -35,7 +22,7 @@ struct Result {
 
 Result train(const Config& config, const std::function<Tensor(const Tensor&)>& loss) {
   init(config);
-  const Heard heard;
+  const parity::Heard heard;
   Tensor weight = torch::ones({3}).requires_grad_();
   torch::optim::SGD optimizer({weight}, 0.5);
   Trainer trainer({}, {optimizer}, [&](const Batch& batch) { return loss(batch[0] * weight); });
@@ -48,28 +35,59 @@ Result train(const Config& config, const std::function<Tensor(const Tensor&)>& l
   return result;
 }
 
-Tensor sum(const Tensor& y) { return y.pow(2).sum(); }
-Tensor mean(const Tensor& y) { return y.pow(2).mean(); }
+Tensor squares(const Tensor& y) { return y.pow(2).sum(); }
+Tensor mean_of_squares(const Tensor& y) { return y.pow(2).mean(); }
 
 TEST(SumLoss, IsSaidToBeAveragedWithBothWaysOut) {
   const Config two{{"pipeline.num_micro_batch", 2}};
-  const std::string said = train(two, sum).said;
+  const std::string said = train(two, squares).said;
   EXPECT_THAT(said, HasSubstr("the loss of the step is a sum over the rows of its batch"));
   EXPECT_THAT(said, HasSubstr("Divide the loss by the number of rows"));
   EXPECT_THAT(said, HasSubstr("communication.gradients_reduce_method = \"sum\""));
   EXPECT_EQ(said.find("is a sum"), said.rfind("is a sum"));
-  EXPECT_EQ(train(two, mean).said, "");
-  EXPECT_EQ(train({}, sum).said, "");
+  EXPECT_EQ(train(two, mean_of_squares).said, "");
+  EXPECT_EQ(train({}, squares).said, "");
+  init();
+}
+
+// A part has two rows of three elements. The size of the whole batch, which is a multiple of
+// theirs, was taken for their number: loss and gradients came out halved without a word.
+TEST(SumLoss, DividedByTheSizeOfTheWholeBatchIsNotTakenForAMean) {
+  const Config two{{"pipeline.num_micro_batch", 2}};
+  const auto said = [&](const std::function<Tensor(const Tensor&)>& loss) {
+    return train(two, loss).said;
+  };
+  const auto unclear = HasSubstr("may be made of their number (2)");
+  EXPECT_THAT(said([](const Tensor& y) { return squares(y) / 4.0; }), unclear);
+  EXPECT_THAT(said([](const Tensor& y) { return squares(y) * 0.25; }), unclear);
+  EXPECT_THAT(said([](const Tensor& y) { return squares(y) / 8.0; }), unclear);
+  EXPECT_EQ(said([](const Tensor& y) { return squares(y) / y.size(0); }), "");
+  EXPECT_EQ(said([](const Tensor& y) { return squares(y) / y.numel(); }), "");
+  EXPECT_EQ(said([](const Tensor& y) { return mean_of_squares(y) * 100; }), "") << "a weight";
+  EXPECT_EQ(said([](const Tensor& y) { return mean_of_squares(y) / 4.0; }), "")
+      << "accumulated gradients";
+  init();
+}
+
+// The noise of a dropout is made like the tensor that it falls on, whose rows lie between others.
+TEST(SumLoss, BehindADropoutOverMergedDimensionsIsAMean) {
+  const Config two{{"pipeline.num_micro_batch", 2}};
+  EXPECT_EQ(train(two,
+                  [](const Tensor& y) {
+                    return mean_of_squares(torch::dropout(y.reshape({-1}), 0.5, /*train=*/true));
+                  })
+                .said,
+            "");
   init();
 }
 
 TEST(SumLoss, IsTheSumOfAllRowsWhereGradientsAreSummed) {
-  const Result plain = train({}, sum);
+  const Result plain = train({}, squares);
   for (int devices : {1, 2}) {
     const parity::OnDevices on(devices);
     const Result summed = train(
         Config{{"pipeline.num_micro_batch", 2}, {"communication.gradients_reduce_method", "sum"}},
-        sum);
+        squares);
     EXPECT_NEAR(summed.loss, plain.loss, 1e-6) << devices;
     EXPECT_LT((summed.weight - plain.weight).abs().max().item<double>(), 1e-6) << devices;
     EXPECT_EQ(summed.said, "");

@@ -99,6 +99,7 @@ Examples pointwise_examples() {
   add("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor logical_and logical_or logical_xor",
       {wholes(4, {4, 7}), wholes(4, {4, 1})});
   add("bitwise_not", {truths({6})});
+  examples.push_back({"epl_rows::note_ignored", {wholes(3, {4, 7}), 1}});
   add("pow.Scalar remainder.Scalar_Tensor", {2.5, positives({7})});
   add("div.Tensor_mode", {reals({7}), positives({7}), "floor"});
   add("div.Scalar_mode", {reals({7}), 0.3, "trunc"});
