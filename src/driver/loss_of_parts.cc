@@ -12,12 +12,12 @@ RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes) {
   return loss_over_rows(step.graph, step.plan.replicas * step.plan.micro_batches);
 }
 
-bool is_sum_over_rows(const Graph& recorded) {
+RowResult loss_of_recorded(const Graph& recorded, int parts) {
   Graph pure = recorded;
   PassList passes;
   passes.push_back(std::make_unique<Purify>());
   run_passes(pure, passes);
-  return loss_over_rows(pure).kind == OverRows::kSum;
+  return loss_over_rows(pure, parts);
 }
 
 std::string remark_on_loss(const RowResult& loss, int parts, bool averages) {

@@ -12,8 +12,8 @@ namespace epl {
 // Of one of the parts that a step averages. `sizes` as for ReadyStep.
 RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes);
 
-// The same of a step as it was recorded.
-bool is_sum_over_rows(const Graph& recorded);
+// The same of a step as it was recorded. `parts`: micro batches times replicas.
+RowResult loss_of_recorded(const Graph& recorded, int parts);
 
 // What a user should hear of it; empty where there is nothing to say. `parts`: micro batches times
 // replicas; `averages`: gradients are reduced by their mean.

@@ -238,7 +238,9 @@ Capture Recordings::record(const Batch& batch, double seed) {
   }
   const bool sums =
       subject_.config.get<std::string>("communication.gradients_reduce_method") == "sum";
-  loss_is_sum_ = loss_is_sum_ || (sums && is_sum_over_rows(captured.graph));
+  if (sums && !loss_is_sum_) {
+    loss_is_sum_ = loss_of_recorded(captured.graph, 0).kind == OverRows::kSum;
+  }
   return captured;
 }
 
@@ -406,6 +408,22 @@ void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& size
       subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
   tell_once(remark_on_loss(loss, parts, averages), told_of_loss_);
   tell_once(remark_on_metrics(compiled.graph, parts), told_of_metrics_);
+}
+
+// A step that runs plainly has no plan that would tell. What makes it one may also be what keeps
+// its graph from being read.
+void Recordings::note_loss_of_plain(const Graph& recorded) {
+  const int parts = subject_.job.cluster().total_gpu_num *
+                    static_cast<int>(subject_.config.get<int64_t>("pipeline.num_micro_batch"));
+  if (parts < 2 || told_of_loss_) return;
+  RowResult loss{OverRows::kNeither, -1, "its graph cannot be read"};
+  try {
+    loss = loss_of_recorded(recorded, parts);
+  } catch (const std::exception&) {
+  }
+  const bool averages =
+      subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  tell_once(remark_on_loss(loss, parts, averages), told_of_loss_);
 }
 
 void Recordings::tell_once(const std::string& remark, bool& told) const {

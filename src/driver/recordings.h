@@ -128,6 +128,7 @@ class Recordings {
   };
   Parts record_parts(const Batch& batch);
   void note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes);
+  void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
   static void mark_whole(const CompiledStep& step, TwoSizes& sizes);
   CompileOptions compile_options() const;

@@ -155,6 +155,7 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
   const bool probed = probe_ && probe_->key == key_of(batch) && seed == probe_->seed &&
                       !probe_->capture.effects.gradients.empty();
   if (probed && (!unreplayable_.empty() || is_first_of_its_form(batch))) {
+    if (!unreplayable_.empty()) note_loss_of_plain(probe_->capture.graph);
     return std::exchange(probe_, std::nullopt)->capture;
   }
   if (unreplayable_.empty() && wants_look_at(batch)) return look_late(batch, seed);
@@ -193,6 +194,7 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
       pending_.reset();
     }
   }
+  if (!unreplayable_.empty()) note_loss_of_plain(captured.graph);
   return captured;
 }
 

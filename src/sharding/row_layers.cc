@@ -111,7 +111,8 @@ std::optional<RowOutcome> nll(const RowNode& at) {
   }
   if (reduction == at::Reduction::Sum) {
     const int64_t targets = at.whole.value(inputs_of(at.node)[1]).type.numel();
-    return Kinds{RowKind::sum(0, targets), RowKind::sum()};
+    const bool square = targets == int64_t{at.slices} * at.slices;
+    return Kinds{RowKind::sum(0, targets, square), RowKind::sum()};
   }
   if (weighted) {
     return std::string(

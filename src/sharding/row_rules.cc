@@ -131,7 +131,8 @@ class ByRule {
 
   // The power of the number of rows that is in a number which divides a sum, or multiplies it: 0
   // where it is one of the program's own. None: nobody knows. What a sum over rows is divided by is
-  // their number, or that of all its elements; twice that may as well be the size of a whole batch.
+  // their number, if nothing else is that many, or that of all its elements; twice that may as well
+  // be the size of a whole batch.
   std::optional<int> guess(double number, bool divides) const {
     const double rows = at_.slices;
     const double size = std::abs(number);
@@ -145,8 +146,9 @@ class ByRule {
     const bool shrinks = divides == (size >= 1);
     if (!shrinks) return 0;
     if (!divides) return std::nullopt;
+    const bool of_rows = is(rows) && !sum.square;
     const bool of_elements = is(static_cast<double>(sum.terms)) && !is(rows * at_.parts);
-    return is(rows) || of_elements ? std::optional(1) : std::nullopt;
+    return of_rows || of_elements ? std::optional(1) : std::nullopt;
   }
 
   std::string says_unclear(double number) const {
@@ -275,17 +277,21 @@ class ByRule {
       } else if (same || is_random(at_.node.op)) {
         return std::string("looks at all rows");
       } else {
-        kinds.push_back(RowKind::sum(expands ? *made - 1 : *made, elements_of_rows()));
+        kinds.push_back(added_up(expands ? *made - 1 : *made));
       }
     }
     return kinds;
   }
 
-  int64_t elements_of_rows() const {
+  RowKind added_up(int power) const {
     for (size_t i = 0; i < ids_.size(); ++i) {
-      if (at_.inputs[i].is_rows()) return at_.whole.value(ids_[i]).type.numel();
+      if (!at_.inputs[i].is_rows()) continue;
+      const TensorType& type = at_.whole.value(ids_[i]).type;
+      const auto like_rows = std::count(type.sizes.begin(), type.sizes.end(), at_.slices);
+      const bool square = like_rows > 1 || type.numel() == int64_t{at_.slices} * at_.slices;
+      return RowKind::sum(power, type.numel(), square);
     }
-    return 0;
+    return RowKind::sum(power);
   }
 
   // mean(), and losses with reduction "mean".
@@ -380,7 +386,7 @@ class ByRule {
     }
     const auto sum = std::find_if(at_.inputs.begin(), at_.inputs.end(),
                                   [](const RowKind& kind) { return kind.is_sum(); });
-    return for_all_outputs(at_, RowKind::sum(result, sum->terms));
+    return for_all_outputs(at_, RowKind::sum(result, sum->terms, sum->square));
   }
 
   const RowNode& at_;

@@ -36,18 +36,19 @@ struct RowKind {
 
   Kind kind = Kind::kSame;
   int power = 0;
-  int dim = 0;        // kRows
-  int64_t outer = 1;  // kRows: the dimension is [outer, slices, inner]; 0: all rows are alike
-  int reason = -1;    // kMixed: index into RowsOfStep::reasons
-  bool zero = false;  // kSame: 0, which is any sum of nothing
-  int64_t terms = 0;  // kSum: elements that were added up
+  int dim = 0;          // kRows
+  int64_t outer = 1;    // kRows: the dimension is [outer, slices, inner]; 0: all rows are alike
+  int reason = -1;      // kMixed: index into RowsOfStep::reasons
+  bool zero = false;    // kSame: 0, which is any sum of nothing
+  int64_t terms = 0;    // kSum: elements that were added up
+  bool square = false;  // kSum: they had as many columns as rows, or another such dimension
 
   static RowKind same(int power = 0) { return {Kind::kSame, power}; }
   static RowKind rows(int dim, int64_t outer = 1, int power = 0) {
     return {Kind::kRows, power, dim, outer};
   }
-  static RowKind sum(int power = 0, int64_t terms = 0) {
-    return {Kind::kSum, power, 0, 1, -1, false, terms};
+  static RowKind sum(int power = 0, int64_t terms = 0, bool square = false) {
+    return {Kind::kSum, power, 0, 1, -1, false, terms, square};
   }
   static RowKind numbers() { return {Kind::kNumbers}; }
   static RowKind mixed(int reason) { return {Kind::kMixed, 0, 0, 1, reason}; }

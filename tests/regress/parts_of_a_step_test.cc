@@ -147,6 +147,18 @@ TEST(PartsOfAStep, ThatRunPlainlySayWhoseNumbersTheyHave) {
   EXPECT_THAT(said, HasSubstr("step 0 is not verified, nor are others that run as the plain"));
 }
 
+TEST(PartsOfAStep, ThatRunPlainlySayWhatTheirLossIs) {
+  const auto with = [](bool sums) {
+    return [sums](nn::Linear& net, const Batch& batch) {
+      const double first = static_cast<double>(batch[1].accessor<int64_t, 1>()[0]);
+      const Tensor squares = net(batch[0]).square() * (1 + first);
+      return StepOutput(sums ? squares.sum() : squares.mean());
+    };
+  };
+  EXPECT_THAT(said_in({}, with(true)), HasSubstr("the loss of the step is a sum over the rows"));
+  EXPECT_THAT(said_in({}, with(false)), Not(HasSubstr("the loss of the step is")));
+}
+
 TEST(PartsOfAStep, ThatAreNoneSinceTheBatchDoesNotDivide) {
   const parity::OnDevices on(2);
   Training training;

@@ -61,6 +61,8 @@ TEST(SumLoss, DividedByTheSizeOfTheWholeBatchIsNotTakenForAMean) {
   EXPECT_THAT(said([](const Tensor& y) { return squares(y) / 4.0; }), unclear);
   EXPECT_THAT(said([](const Tensor& y) { return squares(y) * 0.25; }), unclear);
   EXPECT_THAT(said([](const Tensor& y) { return squares(y) / 8.0; }), unclear);
+  EXPECT_THAT(said([](const Tensor& y) { return squares(y.slice(1, 0, 2)) / 2.0; }), unclear)
+      << "as many columns as rows";
   EXPECT_EQ(said([](const Tensor& y) { return squares(y) / y.size(0); }), "");
   EXPECT_EQ(said([](const Tensor& y) { return squares(y) / y.numel(); }), "");
   EXPECT_EQ(said([](const Tensor& y) { return mean_of_squares(y) * 100; }), "") << "a weight";
