@@ -36,7 +36,8 @@ at::Generator RandomStreams::of(const at::Generator& users) {
   }
   at::Generator own = users;
   if (device_ != 0) {
-    own = users.clone();
+    // LibTorch 1.13 never frees a clone(): its reference count begins without a weak one.
+    own = users.device().is_cpu() ? at::detail::createCPUGenerator() : users.clone();
     own.set_current_seed(seed_from(users.current_seed()));
   }
   streams_.push_back({users, own});
