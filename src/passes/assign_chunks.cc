@@ -148,6 +148,8 @@ class Assignment {
     }
   }
 
+  // What one stage writes in place into a value of another one can have gradients that autograd
+  // brings back and forth between them.
   void check_flow() const {
     for (const auto& node : graph_.nodes) {
       EPL_ASSERT(node.chunk >= 0, concat(op_name(node), " has no chunk"));
@@ -156,8 +158,14 @@ class Assignment {
         if (maker == nullptr || maker->phase != node.phase) return;
         const bool flows =
             node.phase == Phase::kForward ? maker->chunk <= node.chunk : maker->chunk >= node.chunk;
-        EPL_ASSERT(flows, concat("a value goes from ", op_name(*maker), " in chunk ", maker->chunk,
-                                 " to ", op_name(node), " in chunk ", node.chunk));
+        EPL_CHECK(flows,
+                  concat("the ", node.phase == Phase::kForward ? "forward" : "backward",
+                         " pass would go against the stages of the pipeline: a value goes from ",
+                         op_name(*maker), " in stage ", maker->chunk % taskgraphs_, " to ",
+                         op_name(node), " in stage ", node.chunk % taskgraphs_),
+                  graph_.taskgraphs[static_cast<size_t>(node.chunk % taskgraphs_)].asked_by(),
+                  "no writes in place in one scope into what another scope has made: clone() it "
+                  "first, or do both in one scope");
       });
     }
   }

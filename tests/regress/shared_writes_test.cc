@@ -94,5 +94,32 @@ TEST(SharedWrites, OfATensorAreWhatAnOperatorReads) {
   EXPECT_NEAR(loss, (y * shown).pow(2).mean().item<double>(), 1e-5 * loss);
 }
 
+// Autograd takes the gradient of the written value apart in the first stage and adds it up in the
+// second: an internal error until it was refused (fuzz, stages, seed 81447).
+TEST(SharedWrites, OfWhichGradientsGoBackAndForthAreRefused) {
+  const parity::OnDevices devices(2);
+  init();
+  Net net;
+  auto shared = std::shared_ptr<Net>(&net, [](Net*) {});
+  torch::optim::SGD optimizer(net.parameters(), 0.1);
+  Trainer trainer({{"", shared}}, {optimizer}, [&](const Batch&) {
+    Tensor x;
+    {
+      const With scope(replicate(1, "first"));
+      x = torch::addcmul(net.first->weight, net.first->bias, net.first->bias, 0.5);
+    }
+    const With scope(replicate(1, "second"));
+    x.select(0, 2).add_(0.266);
+    return torch::l1_loss(x, net.first->weight);
+  });
+  try {
+    trainer.step({torch::randn({8, 4})});
+    FAIL() << "is refused";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("would go against the stages of the pipeline"));
+    EXPECT_THAT(error.what(), HasSubstr("clone() it first"));
+  }
+}
+
 }  // namespace
 }  // namespace epl
