@@ -81,9 +81,10 @@ bool Recordings::wants_look_at(const Batch& batch) const {
 }
 
 // A coin may have fallen alike, and a number may begin to change: what was seen twice is looked at
-// again, ever more rarely. The distances have no period that a program's own could fall in with.
+// again, ever more rarely, so that it costs less than a step in a hundred: a look runs plainly, its
+// devices in turns. The distances have no period that a program's own could fall in with.
 void Recordings::look_later(const Key& key, FirstLook look) {
-  constexpr int64_t kFirst = 16;
+  constexpr int64_t kFirst = 100;
   if (late_.size() >= kMostLooks) return;
   look.step = step_;
   look.due = std::max(kFirst, step_ + step_ / 2 + 1);
