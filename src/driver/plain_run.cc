@@ -11,6 +11,7 @@
 #include "config/scopes.h"
 #include "driver/device_numbers.h"
 #include "driver/written_state.h"
+#include "runtime/counted_targets.h"
 
 namespace epl {
 namespace {
@@ -179,6 +180,7 @@ void PlainRun::run_micro_batch(const Batch& batch, const PlainRunRequest& reques
 void PlainRun::call(const Batch& batch, double seed, DeviceRun& run) {
   const c10::AutoGradMode grad_mode(true);
   Recording annotations;  // so that what the step collects is kept
+  const IgnoredTargetsWatch targets;
   const double begin = seconds_since(run.begin);
   const StepOutput output = function_(batch);
   add_metrics(run, output, take_collections());

@@ -22,6 +22,7 @@
 #include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
 #include "driver/state_snapshot.h"
+#include "runtime/counted_targets.h"
 
 namespace epl {
 namespace {
@@ -126,6 +127,7 @@ void Recordings::begin_step() {
 Capture Recordings::capture(const Batch& batch, double seed, const std::vector<int>& cuts) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
+  const IgnoredTargetsWatch targets;
   const double options_before = fingerprint_of_options(subject_.model);
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),

@@ -111,7 +111,7 @@ class Recordings {
   Capture record(const Batch& batch, double seed);
   Capture capture(const Batch& batch, double seed, const std::vector<int>& cuts = {});
   std::vector<at::Generator> generators_seen_before() const;
-  bool has_parts() const;  // a step calls the function more than once in this worker
+  bool calls_several_times() const;  // a step calls the function more than once in this worker
   bool is_first_of_its_form(const Batch& batch) const;
   void check_replayable(const Batch& batch, Capture& captured);
   void note_written(const Batch& batch, const Capture& captured);

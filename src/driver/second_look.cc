@@ -35,7 +35,7 @@ bool Recordings::is_first_of_its_form(const Batch& batch) const {
   return late != late_.end() && late->second.step == step_;
 }
 
-bool Recordings::has_parts() const {
+bool Recordings::calls_several_times() const {
   return subject_.replicas.size() > 1 ||
          subject_.config.get<int64_t>("pipeline.num_micro_batch") > 1;
 }
@@ -44,7 +44,8 @@ bool Recordings::has_parts() const {
 void Recordings::check_replayable(const Batch& batch, Capture& captured) {
   note_reached(captured);
   const bool alone = subject_.job.workers() == nullptr;
-  const bool plainly = alone && has_parts() && can_run_plainly() && is_first_of_its_form(batch);
+  const bool plainly =
+      alone && calls_several_times() && can_run_plainly() && is_first_of_its_form(batch);
   if (captured.unreplayable.empty() && !plainly) {
     captured.effects = RunEffects();
     return;

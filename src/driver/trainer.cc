@@ -20,6 +20,7 @@
 #include "ir/text.h"
 #include "ops/facts.h"
 #include "program/text.h"
+#include "runtime/counted_targets.h"
 
 namespace epl {
 
@@ -182,6 +183,7 @@ void for_each(const DeviceBatches& batches, const std::function<void(const Batch
 
 StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   recordings.begin_step();
+  ignored_before = ignored_targets_seen();
   given.seen = rows.sample();
   given.whole = rows.whole();
   step_batch = &given.whole;

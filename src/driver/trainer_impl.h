@@ -66,7 +66,7 @@ struct Trainer::Impl {
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
-  void tell_of_ignored_targets(const ReadyStep& ready);
+  void tell_of_ignored_targets(int64_t parts);                  // micro batches x replicas
   enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };  // Communicator::set_about
   // The largest value of all workers; where others do not meet about this, an Error.
   double agree(MeetingAbout about, double value, const std::string& conflict);
@@ -153,9 +153,10 @@ struct Trainer::Impl {
   bool told_of_unverified = false;
   bool told_of_whole_batch = false;
   bool told_of_ignored_targets = false;
-  int64_t loads = 0;      // calls of load()
-  int64_t released = -1;  // recordings when the pieces of other workers were last released
-  Timeline timeline;      // of the last step
+  int64_t ignored_before = 0;  // targets that were, before this step
+  int64_t loads = 0;           // calls of load()
+  int64_t released = -1;       // recordings when the pieces of other workers were last released
+  Timeline timeline;           // of the last step
   std::chrono::steady_clock::time_point begun;
   const int exceptions_at_start = std::uncaught_exceptions();
 };

@@ -65,6 +65,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   make_plan(batches);
   tell_of_plain_steps();
   if (request.devices * parts > 1) tell_of_unverified();
+  tell_of_ignored_targets(request.devices * config.get<int64_t>("pipeline.num_micro_batch"));
   const torch::NoGradGuard no_grad;
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();

@@ -131,7 +131,6 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   ready.begin(steps);
   job->watch().doing(steps, "compute");
   const double seed_of_device = seed(ready, ready.loss_slices());
-  const int64_t ignored = ignored_targets_seen();
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
   try {
@@ -156,14 +155,14 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                        runs[static_cast<size_t>(device)].micro_batch, ": ", text_of(error)),
                 "epl::Trainer::step");
   }
-  if (ignored_targets_seen() != ignored) tell_of_ignored_targets(ready);
+  tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
   if (!ready.replayed) check_replay(ready, runs);
 }
 
 // Once. PyTorch's DistributedDataParallel does the same, without a word.
-void Trainer::Impl::tell_of_ignored_targets(const ReadyStep& ready) {
+void Trainer::Impl::tell_of_ignored_targets(int64_t parts) {
+  if (parts == 1 || ignored_targets_seen() == ignored_before) return;
   if (std::exchange(told_of_ignored_targets, true)) return;
-  const int parts = ready.plan().replicas * ready.plan().micro_batches;
   std::clog
       << "epl: in step " << steps
       << " a loss of reduction \"mean\" ignores targets (ignore_index): each of the " << parts

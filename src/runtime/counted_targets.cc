@@ -12,6 +12,8 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/record_function.h>
 #include <epl/error.h>
 
 #include <algorithm>
@@ -66,7 +68,44 @@ at::Tensor like_target(const at::Tensor& target, int64_t) {
   return at::empty_like(target, c10::MemoryFormat::Contiguous);
 }
 
+// Which operator this is costs nothing to ask; only its arguments tell the rest.
+struct MeanOverTargets final : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> enter_loss(const at::RecordFunction& function) {
+  const auto name = function.operator_name();
+  const bool nll =
+      name && (name->name == "aten::nll_loss_forward" || name->name == "aten::nll_loss2d_forward");
+  if (!nll) return nullptr;
+  const auto inputs = function.inputs();  // self, target, weight, reduction, ignore_index
+  const bool mean = inputs[2].isNone() || !inputs[2].toTensor().defined();
+  if (!mean || inputs[3].toInt() != at::Reduction::Mean) return nullptr;
+  return std::make_unique<MeanOverTargets>();
+}
+
+// Read without an operator, which a recorder would take for one of the step's. The targets
+// themselves may lie in pages that are watched (capture/watched_inputs.h); their count does not.
+double counted(const at::Tensor& total) {
+  if (total.scalar_type() == at::kDouble) return *total.data_ptr<double>();
+  return total.scalar_type() == at::kFloat ? *total.data_ptr<float>() : -1;
+}
+
+void leave_loss(const at::RecordFunction& function, at::ObserverContext* entered) {
+  if (entered == nullptr || function.outputs().size() != 2) return;
+  const at::Tensor& total = function.outputs()[1].toTensor();
+  const double count = total.is_cpu() && total.numel() == 1 ? counted(total) : -1;
+  const auto targets = static_cast<double>(function.inputs()[1].toTensor().numel());
+  if (count >= 0 && count < targets) seen.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace
+
+IgnoredTargetsWatch::IgnoredTargetsWatch()
+    : callback_(at::addThreadLocalCallback(at::RecordFunctionCallback(enter_loss, leave_loss)
+                                               .scopes({at::RecordScope::FUNCTION})
+                                               .needsInputs(true)
+                                               .needsOutputs(true))) {}
+
+IgnoredTargetsWatch::~IgnoredTargetsWatch() { at::removeCallback(callback_); }
 
 int64_t ignored_targets_seen() { return seen.load(std::memory_order_relaxed); }
 

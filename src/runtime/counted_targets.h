@@ -5,7 +5,20 @@
 
 namespace epl {
 
-// How often epl_rows::note_ignored has met a target that its loss ignores, in this process.
+// How often a mean over targets has met one that it ignores, in this process: in replayed steps by
+// epl_rows::note_ignored, elsewhere by whoever has an IgnoredTargetsWatch.
 int64_t ignored_targets_seen();
+
+// While it stands, losses that this thread computes by LibTorch's own operators are looked at.
+class IgnoredTargetsWatch {
+ public:
+  IgnoredTargetsWatch();
+  ~IgnoredTargetsWatch();
+  IgnoredTargetsWatch(const IgnoredTargetsWatch&) = delete;
+  IgnoredTargetsWatch& operator=(const IgnoredTargetsWatch&) = delete;
+
+ private:
+  uint64_t callback_;
+};
 
 }  // namespace epl

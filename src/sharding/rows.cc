@@ -222,9 +222,6 @@ class Follower {
                               : mixed(concat(describe(graph_, graph_.nodes[index]),
                                              " has another shape for another number of rows"));
     }
-    const bool means =
-        op_name(at.node).find("aten::nll_loss") == 0 && kinds[0].is_sum() && kinds[0].power == -1;
-    if (means) rows_.means_of_targets.push_back(index);
   }
 
   // All rows are there: whatever it does is right. Where rows came through, their order is known.

@@ -82,8 +82,6 @@ struct RowsOfStep {
   // Why slices do not read back or write what the whole would: of values read into C++, and of
   // state. Empty: they do.
   std::string wrong_effect;
-  // Nodes whose mean divides by the rows whose target counts: right where all of them do.
-  std::vector<size_t> means_of_targets;
 };
 
 RowsOfStep follow_rows(const RowQuestion& question);

@@ -100,6 +100,33 @@ TEST(PartsOfAStep, WithIgnoredTargetsAreToldOnDevicesAndUnderSplit) {
   }
 }
 
+// Silent once: in steps that run plainly no operator of a plan looks at the targets.
+TEST(PartsOfAStep, WithIgnoredTargetsAreToldWhereTheyRunPlainly) {
+  const auto padded_in = [](int which) {
+    return [which](int step) {
+      Tensor targets = torch::arange(8) % 4;
+      if (step == which) targets[5] = -100;
+      return targets;
+    };
+  };
+  int calls = 0;
+  const auto counts = [&](nn::Linear& net, const Batch& batch) {
+    return StepOutput(classify(net, batch).loss * ++calls);
+  };
+  Training training;
+  training.targets = padded_in(0);  // the first step is recorded
+  EXPECT_THAT(said_in(training, classify), HasSubstr("in step 0 a loss of reduction"));
+  training.targets = padded_in(1);
+  EXPECT_THAT(said_in(training, classify), HasSubstr("in step 1 a loss of reduction"));
+  training.targets = padded_in(3);
+  EXPECT_THAT(said_in(training, counts), HasSubstr("in step 3 a loss of reduction"));
+  const parity::OnDevices on(2);
+  training.config = Config();
+  EXPECT_THAT(said_in(training, counts), HasSubstr("in step 3 a loss of reduction"));
+  training.rows = 7;  // one device takes all of them
+  EXPECT_THAT(said_in(training, classify), Not(HasSubstr("ignores targets")));
+}
+
 TEST(PartsOfAStep, OfWhichOneHasNoTargetsAreNamedInTheError) {
   Training training;
   training.steps = 3;
