@@ -5,8 +5,9 @@
 
 The folders of src/ share one include root, so a compiler lets any header through; this check does
 not. Nor does a compiler see that two files give one name to two types: the linker then keeps one of
-each inline function, and whoever uses the other type runs into it. It prints one line for each fault,
-as file:line: text, and fails if there is one.
+each inline function, and whoever uses the other type runs into it. Pages and headers that text or a
+comment names exist, and so do the headings that links go to. It prints one line for each fault, as
+file:line: text, and fails if there is one.
 """
 import pathlib
 import re
@@ -53,6 +54,11 @@ INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 NAMESPACE = re.compile(r'namespace\s*([\w:]*)\s*{')
 END_OF_NAMESPACE = re.compile(r'}\s*//\s*namespace')
 TYPE = re.compile(r'(?:struct|class|enum|enum class)\s+(\w+)(?:\s+final)?\s*(?::[^:;][^;]*)?{')
+
+LINK = re.compile(r'\]\(([^)\s#]*)(?:#([^)\s]*))?\)')
+NAMED = re.compile(r'(?<![\w/.:<-])[\w./-]*\w\.(?:md|h)\b')
+HEADING = re.compile(r'#+ +(.*)')
+COMMENT = re.compile(r'(?:^|\s)//(.*)')
 
 
 def fault_of_include(path, quote, header):
@@ -107,6 +113,52 @@ def faults_of_names(root, files):
             places.setdefault(name, f'{path}:{line}')
 
 
+def anchors(page):
+    """What links to the headings of a page end with, as GitHub makes it."""
+    headings = filter(None, map(HEADING.match, page.read_text(encoding='utf-8').splitlines()))
+    return {re.sub(r'[^\w -]', '', heading[1].lower()).strip().replace(' ', '-')
+            for heading in headings}
+
+
+def fault_of_link(root, path, target, anchor):
+    """What is wrong with a link in a page, or None."""
+    if target.startswith(('http:', 'https:', 'mailto:')):
+        return None
+    page = (root / path).parent / target if target else root / path
+    if not page.exists():
+        return f'a link to {target}, which does not exist'
+    if anchor and anchor not in anchors(page):
+        return f'a link to #{anchor}, which is no heading of {target or "this page"}'
+    return None
+
+
+def fault_of_name(root, path, name, known):
+    """What is wrong with naming a page or header in text, or None."""
+    if name.startswith(TORCH):
+        return None
+    there = any((folder / name).exists() for folder in (root, (root / path).parent))
+    if name.endswith('.h'):
+        there = there or any(f'/{file}'.endswith(f'/{name}') for file in known)
+    return None if there else f'{name} is named, and does not exist'
+
+
+def faults_of_names_in_text(root, path, known):
+    """Yields (line, text) for a page, or for the comments of a source."""
+    is_page = path.suffix == '.md'
+    is_code = False
+    for number, line in enumerate((root / path).read_text(encoding='utf-8').splitlines(), start=1):
+        is_code ^= is_page and line.startswith('```')
+        text = line if is_page else ' '.join(COMMENT.findall(line))
+        if is_code or not text:
+            continue
+        for target, anchor in LINK.findall(text) if is_page else ():
+            if fault := fault_of_link(root, path, target, anchor):
+                yield number, fault
+        for name in NAMED.findall(LINK.sub(']', text)):
+            if fault := fault_of_name(root, path, name, known):
+                yield number, fault
+
+
 def faults(root, path):
     """Yields (line, text)."""
     lines = (root / path).read_text(encoding='utf-8').splitlines()
@@ -128,7 +180,12 @@ def main():
                    for path in (root / place).rglob('*') if path.suffix in ('.h', '.cc'))
     found = [f'{path}:{line}: {text}' for path in files for line, text in faults(root, path)]
     found += [f'{path}:{line}: {text}' for path, line, text in faults_of_names(root, files)]
-    print('\n'.join(found + [f'check_includes: {len(files)} files, {len(found)} faults']))
+    pages = sorted(path.relative_to(root) for pattern in ('*.md', 'docs/**/*.md', 'examples/**/*.md')
+                   for path in root.glob(pattern))
+    found += [f'{path}:{line}: {text}' for path in pages + files
+              for line, text in faults_of_names_in_text(root, path, files)]
+    print('\n'.join(found + [f'check_includes: {len(files)} files, {len(pages)} pages, '
+                             f'{len(found)} faults']))
     return 1 if found or not files else 0
 
 

@@ -21,10 +21,9 @@ inline constexpr const char* kCheckpoints = "checkpoints";
 }  // namespace collections
 
 // Called in the step function. A metric appears in StepResult::metrics under `name`; without one
-// under
-// "<collection>_<position>", counted from 0. Outside of a recording this does nothing, so that an
-// annotated model still runs as plain LibTorch. An unknown collection is an error that names them
-// all.
+// under "<collection>_<position>", counted from 0. Outside of a recording this does nothing, so
+// that an annotated model still runs as plain LibTorch. An unknown collection is an error that
+// names them all.
 void add_to_collection(const std::string& collection, const at::Tensor& tensor,
                        const std::string& name = "");
 

@@ -1,7 +1,7 @@
 // Recorder: turns operator calls into Graph nodes while the user's step runs.
 //
-// Identity. A tensor is the Value that its TensorImpl was last seen as; one that was never seen (
-// autograd unpacks what it saved into new TensorImpls) is found by storage, offset, sizes, strides
+// Identity. A tensor is the Value that its TensorImpl was last seen as; one that was never seen
+// (autograd unpacks what it saved into new TensorImpls) is found by storage, offset, sizes, strides
 // and dtype. The recorder holds weak references: data is freed as in any eager run, but no address
 // comes back under another meaning while recording. Sparse tensors have no storage and are known by
 // their TensorImpl alone.

@@ -54,8 +54,8 @@ class Recordings {
   void forget(const ReadyStep& step);
 
   // Where the strategies of the step put its parts; recorded with `sample` where nothing was
-  // recorded yet, or, where the step cannot do with so few rows, with the whole batch.
-  // The gradient of its loss is `seed`.
+  // recorded yet, or, where the step cannot do with so few rows, with more of them, at most the
+  // whole batch. The gradient of its loss is `seed`.
   const Placement& placement(const Batch& sample, const Batch& whole, double seed);
 
   const Placement& placement_known() const { return *placement_; }  // after the above

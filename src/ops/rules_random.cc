@@ -1,5 +1,5 @@
 // Random operators: each device draws for its piece from its own stream. What they draw is not what
-// one device would have drawn, as nowhere in EPL (DESIGN: random operators draw per device).
+// one device would have drawn: an exception of docs/exactness.md.
 #include "ops/rule_parts.h"
 #include "ops/rules.h"
 

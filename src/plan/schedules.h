@@ -1,13 +1,11 @@
 // The schedules of pipeline.strategy, each a function that gives the order of tasks as data.
 //
-//   PreferBackward            1F1B: backward as soon as there is one. Stage s of S holds at most S
-//   - s
-//                             micro batches.
+//   PreferBackward            1F1B: backward as soon as there is one. Stage s of S holds at most
+//                             S - s micro batches.
 //   PreferForward             GPipe: all forwards, then all backwards. Holds all of them.
 //   PreferBackwardOptimizer   PreferBackward with one more in flight on all stages but the last.
 //   Interleaved               several chunks a stage: chunk c lies on stage c % S; the bubble
-//   shrinks by
-//                             the number of chunks a stage.
+//                             shrinks by the number of chunks a stage.
 //   ZeroBubble                backward in two tasks; weights fill what would be bubbles.
 #pragma once
 

@@ -2,9 +2,9 @@
 // buffers.
 //
 // A step on one device is one segment. A chunk of a pipeline is built as several (forward,
-// backward,
-// ...), which run at different times with other segments in between: values that only one of them
-// touches lie in memory that all segments share, the others in a room of the micro batch.
+// backward, weights), which run at different times with other segments in between: values that
+// only one of them touches lie in memory that all segments share, the others in a room of the micro
+// batch.
 #pragma once
 
 #include <functional>

@@ -1,12 +1,10 @@
 // Plan: what runs. One Program for each role in the cluster, over numbered slots.
 //
-//   slots          where each tensor lies: in the device's arena at a fixed place, in a tensor of
-//   the
-//                  user's, or wherever the operator makes it (sparse tensors)
+//   slots          where each tensor lies: in the device's arena at a fixed place, in a tensor
+//                  of the user's, or wherever the operator makes it (sparse tensors)
 //   segments       lists of operator calls that run in one go
 //   instructions   load a micro batch, run a segment, send to another stage of a pipeline and
-//   receive
-//                  from it, reduce gradients over the replicas, update parameters
+//                  receive from it, reduce gradients over the replicas, update parameters
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
 // live at the same time, stay where they are across steps, and need no allocation. A Plan is const
@@ -109,7 +107,7 @@ struct Instruction {
   Kind kind = Kind::kRun;
   int micro_batch = 0;         // kLoad, kReceive, kRun, kSend
   int segment = 0;             // kRun
-  std::vector<int> gradients;  // kReduce, kUpdate: indices into Plan::gradients
+  std::vector<int> gradients;  // kReduce, kUpdate: indices into Program::gradients
   int first_call = 0;          // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
   int group = 0;     // kReduce: its number in the order of their starts

@@ -1,9 +1,8 @@
 // DeviceTeam: the devices of this worker. On CPUs a device is a thread with its own memory account
 // and its share of the cores.
 //
-//   DeviceTeam team(2, places);
-//   team.run([&](int device) { executors[device]->run(0); });   // side by side; returns when all
-//   are done
+//   DeviceTeam team(cores);
+//   team.run([&](int device) { executors[device]->run(0); });   // side by side; waits for all
 //
 // Device 0 is the thread that calls run(): a worker with one device starts no thread at all. Device
 // threads wait for the next run with open eyes for a moment (a sleeping thread takes 50

@@ -58,8 +58,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Whether the arena or a leaf lies elsewhere than it did, or is seen otherwise (the user replaced
-  // a parameter's data).
-  // If so everything is bound anew.
+  // a parameter's data). If so everything is bound anew.
   bool rebind_if_moved();
 
   // Inputs of one micro batch, into the slots of their leaves or into `slots` where there are any

@@ -4,7 +4,8 @@
 // operator may be cut along any index that its rule allows (ops/rule.h), and the cheapest
 // assignment of layouts is searched (search.h). Code under replicate(k) on the same devices keeps
 // its meaning: each device takes a slice of the rows, and runs what was recorded with so few. Then
-// every device gets a graph of its own, in which changes of layout are explicit nodes (localize.h).
+// every device gets a graph of its own, in which changes of layout are explicit nodes
+// (localize.cc).
 //
 //   x: R, fc1.weight: S(0)  ->  h: S(1)  ->  relu  ->  h: S(1), fc2.weight: S(1)  ->  y: P  ->  R
 #pragma once

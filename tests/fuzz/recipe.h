@@ -1,7 +1,7 @@
 // A random program as data: what it reads, its operators in order, its loss, and how it is trained.
 //
 // A Recipe is made from a seed (draft.h), runs as an ordinary step function over an ordinary module
-// (Net), prints as text, and can be made smaller (shrink.h). Values have numbers: leaves first,
+// (Net), prints as text, and can be made smaller (shrink.cc). Values have numbers: leaves first,
 // then what the nodes give.
 //
 //   p0 = parameter float [4, 3] * 0.5
