@@ -26,7 +26,12 @@ Codes with_code(Codes codes, Code code) { return static_cast<Codes>(codes | 1U <
 
 constexpr size_t kRivals = 64;  // that a view is compared with
 
+static_assert(2 + kDimsThatAreCut == kToBeMade, "every layout has a code of its own");
+
 Code code_of(Layout layout) {
+  EPL_ASSERT(
+      layout.dim < kDimsThatAreCut,
+      concat("dimension ", layout.dim, " of a tensor is cut, which the search cannot write"));
   return static_cast<Code>(layout.is_whole() ? 0 : layout.is_partial() ? 1 : 2 + layout.dim);
 }
 

@@ -141,6 +141,25 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
   }
 }
 
+// Cut in dimension 13 a value was written as one that nobody has made yet.
+TEST(Search, LeavesDimensionsThatItCannotWriteWhole) {
+  std::vector<int64_t> sizes(15, 1);
+  sizes[13] = 4096;
+  sizes[14] = 4096;
+  TestGraph test;
+  ValueId value = test.parameter("w", sizes);
+  for (int call = 0; call < 3; ++call) value = test.node("aten::tanh", {value}, call);
+  test.graph.loss = test.node("aten::sum", {value}, 3);
+  const ShardingRequest request{test.graph, 2};
+  const Units units = make_units(request, order_by_open_values(request.graph));
+  for (const Unit& unit : units.units) {
+    for (const UnitOption& option : unit.options) {
+      for (const Layout& layout : option.inputs) EXPECT_LT(layout.dim, kDimsThatAreCut);
+    }
+  }
+  EXPECT_TRUE(search_layouts(request, units).complete);
+}
+
 TEST(Search, SaysThatNothingIsPossible) {
   TestGraph test;
   const ValueId weight = test.parameter("w", {4, 4});

@@ -69,6 +69,7 @@ class UnitMaker {
     }
     if ((!sliced(index) || follows_[index]) && !for_slices) {
       for (Cut& cut : cuts_of(graph_, node, request_.parts)) {
+        if (!can_be_searched(cut)) continue;
         const bool divides = cut.letter != 0;
         const double helped = divides ? communication_inside(node, cut) : 0;
         add_option(std::move(cut), helped + (divides ? seconds / request_.parts : seconds), unit);
@@ -76,6 +77,13 @@ class UnitMaker {
     }
     for (const auto& option : unit.options) note_made(unit, option);
     nodes_.push_back(std::move(unit));
+  }
+
+  // Tensors of more dimensions stay whole in those behind.
+  static bool can_be_searched(const Cut& cut) {
+    const auto near = [](const Layout& layout) { return layout.dim < kDimsThatAreCut; };
+    return std::all_of(cut.inputs.begin(), cut.inputs.end(), near) &&
+           std::all_of(cut.outputs.begin(), cut.outputs.end(), near);
   }
 
   // Outside of the stage everything is whole.

@@ -10,6 +10,10 @@
 
 namespace epl {
 
+// The search writes a layout as one of 16 numbers: whole, a partial sum, cut in one of these
+// dimensions, or not known yet.
+inline constexpr int kDimsThatAreCut = 13;
+
 struct UnitOption {
   std::vector<Layout> inputs;   // as Unit::inputs
   std::vector<Layout> outputs;  // as Unit::outputs
