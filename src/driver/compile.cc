@@ -69,11 +69,11 @@ Plan plan_pipeline(const CompiledStep& step, const Config& config, const Compile
 LowerOptions lower_options(const Config& config, const CompileOptions& options) {
   LowerOptions lowering;
   lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  lowering.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
   lowering.replicas = options.placement.replicas;
   lowering.slices = options.placement.stage_devices[0];
   lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
-  lowering.reduces_early = !options.clips_locally;
+  lowering.end = options.end;
+  lowering.end.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
   lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
   return lowering;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "program/span_kind.h"
+
 namespace epl {
 namespace {
 
@@ -25,16 +27,25 @@ std::map<TaskOfAny, double> mean_task_seconds(const Timeline& timeline) {
 
 }  // namespace
 
-SimulatedCosts measured_costs(const Timeline& timeline, const Plan& plan) {
+PlanCosts measured_costs(const Timeline& timeline, const Plan& plan) {
   std::map<TaskOfAny, double> mean = mean_task_seconds(timeline);
-  SimulatedCosts costs;
-  for (int chunk = 0; chunk < plan.schedule.chunks(); ++chunk) {
-    costs.chunks.push_back({mean[{Span::Kind::kForward, chunk}],
-                            mean[{Span::Kind::kBackward, chunk}],
-                            mean[{Span::Kind::kWeights, chunk}]});
-  }
-  const double update = mean[{Span::Kind::kUpdate, -1}];
-  costs.updates.assign(plan.schedule.stages.size(), update);
+  const auto update = mean[{Span::Kind::kUpdate, -1}];
+  PlanCosts costs;
+  costs.run = [mean, &plan](int program, const Instruction& run) {
+    const Segment& segment =
+        plan.programs[static_cast<size_t>(program)].segments[static_cast<size_t>(run.segment)];
+    const auto found = mean.find({span_kind(segment.kind), segment.chunk});
+    const auto calls = static_cast<double>(segment.calls.size());
+    const double share =
+        calls == 0 ? 1 : (std::min<double>(run.end_call, calls) - run.first_call) / calls;
+    return PlanCosts::Run{found == mean.end() ? 0 : found->second * share, 0};
+  };
+  costs.end = [update, &plan](int program, const Instruction& instruction) {
+    if (instruction.kind != Instruction::Kind::kUpdate) return 0.0;
+    const auto all = plan.programs[static_cast<size_t>(program)].gradients.size();
+    const auto some = instruction.gradients.size();
+    return all == 0 ? 0 : update * static_cast<double>(some) / static_cast<double>(all);
+  };
   return costs;
 }
 

@@ -1,14 +1,15 @@
-// What the tasks of a pipeline cost in a step that was measured.
+// What the instructions of a pipeline cost in a step that was measured.
 #pragma once
 
 #include <epl/timeline.h>
 
 #include "program/program.h"
-#include "sim/simulate.h"
+#include "sim/simulate_plan.h"
 
 namespace epl {
 
-// Means over micro batches and devices. All stages must be in the timeline.
-SimulatedCosts measured_costs(const Timeline& timeline, const Plan& plan);
+// Means over micro batches and devices. All stages must be in the timeline. The plan outlives what
+// is returned.
+PlanCosts measured_costs(const Timeline& timeline, const Plan& plan);
 
 }  // namespace epl

@@ -14,7 +14,7 @@
 #include "capture/capture.h"
 #include "comm/communicator.h"
 #include "driver/clip.h"
-#include "driver/local_replicas.h"
+#include "runtime/local_replicas.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
 #include "driver/ready_step.h"

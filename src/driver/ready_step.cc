@@ -1,11 +1,9 @@
 #include "driver/ready_step.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/check.h"
 #include "ops/facts.h"
-#include "runtime/collectives.h"
 
 namespace epl {
 
@@ -13,26 +11,6 @@ bool draws_random_numbers(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(),
                      [](const Node& node) { return is_random(node.op); });
 }
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-Span::Kind span_kind(Task::Kind kind) {
-  switch (kind) {
-    case Task::Kind::kForward:
-      return Span::Kind::kForward;
-    case Task::Kind::kBackward:
-      return Span::Kind::kBackward;
-    case Task::Kind::kWeights:
-      break;
-  }
-  return Span::Kind::kWeights;
-}
-
-}  // namespace
 
 ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture,
                      TwoSizes sizes, StageWays& ways, const Cluster& cluster,
@@ -43,13 +21,13 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       own_state_(static_cast<size_t>(replicas.size())),
       executors_(static_cast<size_t>(replicas.size())),
       exchanges_(compiled_.plan.programs.size()),
+      end_(end_of_step(compiled_.plan)),
       recorded_loss_(capture.loss),
       draws_random_numbers_(epl::draws_random_numbers(compiled_.graph)),
       sizes_(std::move(sizes)),
       closed_over_(capture.closed_over),
       held_unseen_(capture.held_unseen) {
   find_outputs();
-  find_borders();
   check_state();
   replicas.team.run([&](int device) {
     LocalReplica& replica = replicas[device];
@@ -76,18 +54,29 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
   }
   gradients_ = std::make_unique<StepGradients>(compiled_, std::move(devices));
   for (HeldUnseen& memory : held_unseen_) memory.count();  // with the executors' own tensors
-  if (!placement().has_roles()) return;
+  if (placement().has_roles()) make_groups();
+  if (!plan().transfers.empty()) {
+    mail_ = std::make_unique<StageMail>(plan(), ways.placement(), cluster, ways.mailbox(),
+                                        ways.between_devices());
+  }
+  for (int device = 0; device < replicas.size(); ++device) {
+    interpreters_.emplace_back(
+        Interpreter::Bound{plan(), program(device), *executors_[static_cast<size_t>(device)],
+                           *exchanges_[static_cast<size_t>(place(device).stage)], mail_.get(),
+                           replicas.team, replicas.first + device, given_rows(device)});
+  }
+}
+
+// Those that all workers make together.
+void ReadyStep::make_groups() {
   for (int group = 0; group < placement().groups(); ++group) {
-    if (placement().parts(group) > 1) ways.make_group(placement().stages_of(group));
+    if (placement().parts(group) > 1) ways_.make_group(placement().stages_of(group));
   }
   for (const auto& gradients : plan().tied) {
     std::vector<int> stages;
     for (const auto& each : gradients) stages.push_back(each.program);
-    ways.make_group(stages);
+    ways_.make_group(stages);
   }
-  if (plan().transfers.empty()) return;
-  mail_ = std::make_unique<StageMail>(plan(), ways.placement(), cluster, ways.mailbox(),
-                                      ways.between_devices());
 }
 
 std::vector<int> ReadyStep::devices_of_stage(size_t stage) const {
@@ -105,21 +94,6 @@ void ReadyStep::find_outputs() {
       for (const auto& metric : outputs.metrics) {
         metric_stages_[metric.name] = static_cast<int>(stage);
       }
-    }
-  }
-}
-
-// A step without stages is one segment, forward and backward: its timeline tells them apart.
-void ReadyStep::find_borders() {
-  for (const auto& program : plan().programs) {
-    auto& borders = first_backward_.emplace_back();
-    for (const auto& segment : program.segments) {
-      const auto& calls = segment.calls;
-      const auto first = placement().is_pipeline()
-                             ? calls.end()
-                             : std::find_if(calls.begin(), calls.end(),
-                                            [](const Call& call) { return call.backward; });
-      borders.push_back(static_cast<int>(first - calls.begin()));
     }
   }
 }
@@ -252,7 +226,6 @@ void ReadyStep::finish() {
 }
 
 void ReadyStep::start_reductions() {
-  if (plan().reduces_early) return;
   for (auto& exchange : exchanges_) {
     if (exchange != nullptr) exchange->start_all();
   }
@@ -266,117 +239,8 @@ void ReadyStep::wait_for_reductions() {
 
 void ReadyStep::run(int device, const std::vector<Batch>* micro_batches, double seed,
                     DeviceRun& result) {
-  const c10::AutoGradMode no_grad(false);
-  executors_[static_cast<size_t>(device)]->set_seed(seed);
-  std::optional<CollectiveScope> scope;
-  if (Communicator* group = ways_.parts_of(replicas_.first + device)) {
-    scope.emplace(*group, &result.meter);
-  }
-  for (const auto& instruction : program(device).instructions) {
-    if (replicas_.team.cancelled()) throw Cancelled();
-    if (instruction.kind == Instruction::Kind::kUpdate) return;
-    run_instruction(device, instruction, micro_batches, result);
-  }
-}
-
-void ReadyStep::run_instruction(int device, const Instruction& instruction,
-                                const std::vector<Batch>* micro_batches, DeviceRun& result) {
-  Executor& executor = *executors_[static_cast<size_t>(device)];
-  switch (instruction.kind) {
-    case Instruction::Kind::kLoad:
-      result.micro_batch = instruction.micro_batch;
-      executor.load((*micro_batches)[static_cast<size_t>(instruction.micro_batch)],
-                    instruction.slots, given_rows(device));
-      break;
-    case Instruction::Kind::kReceive:
-      receive(device, instruction, result);
-      break;
-    case Instruction::Kind::kRun:
-      run_calls(device, instruction, result);
-      break;
-    case Instruction::Kind::kSend:
-      mail_->send(replicas_.first + device, executor, instruction);
-      break;
-    case Instruction::Kind::kReduce:
-      if (plan().reduces_early) {
-        exchanges_[static_cast<size_t>(place(device).stage)]->ready(instruction);
-      }
-      break;
-    case Instruction::Kind::kUpdate:
-      break;
-  }
-}
-
-void ReadyStep::receive(int device, const Instruction& instruction, DeviceRun& result) {
-  result.micro_batch = instruction.micro_batch;
-  const auto asked = Clock::now();
-  const auto sent = mail_->receive(replicas_.first + device,
-                                   *executors_[static_cast<size_t>(device)], instruction, [&] {
-                                     if (replicas_.team.cancelled()) throw Cancelled();
-                                   });
-  Span span;
-  span.kind = Span::Kind::kCommunication;
-  span.micro_batch = instruction.micro_batch;
-  span.begin = seconds(std::max(asked, sent) - result.begin);
-  span.end = seconds(Clock::now() - result.begin);
-  result.spans.push_back(span);
-}
-
-void ReadyStep::run_calls(int device, const Instruction& instruction, DeviceRun& result) {
-  Executor& executor = *executors_[static_cast<size_t>(device)];
-  const auto index = static_cast<size_t>(instruction.segment);
-  const Segment& segment = program(device).segments[index];
-  result.micro_batch = instruction.micro_batch;
-  Span span;
-  span.chunk = segment.chunk;
-  span.micro_batch = instruction.micro_batch;
-  const auto run_part = [&](int first, int end, Span::Kind kind) {
-    span.kind = kind;
-    span.begin = seconds(Clock::now() - result.begin);
-    executor.run(instruction.segment, first, end);
-    span.end = seconds(Clock::now() - result.begin);
-    add_spans(span, result);
-  };
-  const int size = static_cast<int>(segment.calls.size());
-  const int first = instruction.first_call;
-  const int end = std::min(instruction.end_call, size);
-  const int border = std::clamp(first_backward_[static_cast<size_t>(place(device).stage)][index],
-                                first, std::max(first, end));
-  if (first < border || border == end) run_part(first, border, span_kind(segment.kind));
-  if (border < end) run_part(border, end, Span::Kind::kBackward);
-  if (instruction.end_call < size) return;
-  read_outputs(executor, program(device).outputs[index], result);
-}
-
-// What devices say to each other while they compute is told apart, but not in a pipeline, whose
-// tasks are counted as a whole.
-void ReadyStep::add_spans(Span span, DeviceRun& result) const {
-  if (!placement().is_pipeline()) {
-    for (const auto& said : result.meter.spans) {
-      Span before = span;
-      before.end = seconds(said.begin - result.begin);
-      result.spans.push_back(before);
-      Span talk = span;
-      talk.kind = Span::Kind::kCommunication;
-      talk.begin = before.end;
-      talk.end = span.begin = seconds(said.end - result.begin);
-      result.spans.push_back(talk);
-    }
-  }
-  result.meter.spans.clear();
-  result.spans.push_back(span);
-}
-
-void ReadyStep::read_outputs(const Executor& executor, const SegmentOutputs& outputs,
-                             DeviceRun& result) {
-  if (outputs.loss != kNoSlot) {
-    result.losses.push_back(executor.tensor(outputs.loss).item<double>());
-  }
-  for (const auto& metric : outputs.metrics) {
-    DeviceRun::Metric& merged = result.metrics[metric.name];
-    merged.collection = metric.collection;
-    merged.parts.push_back(executor.tensor(metric.slot).clone());
-  }
+  interpreters_[static_cast<size_t>(device)].run(
+      {micro_batches, seed, ways_.parts_of(replicas_.first + device)}, result);
 }
 
 void ReadyStep::hand_out_state() {

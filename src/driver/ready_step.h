@@ -2,8 +2,6 @@
 // worker.
 #pragma once
 
-#include <epl/timeline.h>
-
 #include <map>
 #include <memory>
 #include <string>
@@ -12,31 +10,17 @@
 #include "capture/capture.h"
 #include "capture/two_sizes.h"
 #include "driver/compile.h"
-#include "driver/local_replicas.h"
 #include "driver/stage_ways.h"
 #include "driver/step_gradients.h"
 #include "driver/written_state.h"
-#include "runtime/collectives.h"
+#include "program/step_end.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
+#include "runtime/interpreter.h"
+#include "runtime/local_replicas.h"
 #include "runtime/stage_mail.h"
 
 namespace epl {
-
-// What one device computed in one step, micro batch by micro batch.
-struct DeviceRun {
-  struct Metric {
-    std::string collection;
-    std::vector<at::Tensor> parts;
-  };
-
-  std::vector<double> losses;  // none on devices whose stage does not compute it
-  std::map<std::string, Metric> metrics;
-  int micro_batch = 0;      // where it is, or where it stopped
-  std::vector<Span> spans;  // times since `begin`
-  CollectiveMeter meter;    // what the device said to others while it computed
-  std::chrono::steady_clock::time_point begin;
-};
 
 bool draws_random_numbers(const Graph& graph);
 
@@ -84,6 +68,9 @@ class ReadyStep {
   // does not read the batch.
   void run(int device, const std::vector<Batch>* micro_batches, double seed, DeviceRun& result);
 
+  // What ends the step on this worker.
+  const std::vector<EndPhase>& end() const { return end_; }
+
   // Groups of gradients that set out only after the run do so now.
   void start_reductions();
   void wait_for_reductions();
@@ -106,14 +93,8 @@ class ReadyStep {
   at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
   void find_outputs();
-  void find_borders();
+  void make_groups();
   void check_state() const;
-  void run_instruction(int device, const Instruction& instruction,
-                       const std::vector<Batch>* micro_batches, DeviceRun& result);
-  void run_calls(int device, const Instruction& instruction, DeviceRun& result);
-  void add_spans(Span span, DeviceRun& result) const;
-  void read_outputs(const Executor& executor, const SegmentOutputs& outputs, DeviceRun& result);
-  void receive(int device, const Instruction& instruction, DeviceRun& result);
   std::vector<int> devices_of_stage(size_t stage) const;
 
   CompiledStep compiled_;
@@ -123,15 +104,14 @@ class ReadyStep {
   std::map<std::string, int> metric_stages_;
   // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
-  // By program and segment: the call that begins backward where one segment does both; else the
-  // end.
-  std::vector<std::vector<int>> first_backward_;
   // By stage and written leaf, where it decides how they are merged: what was there before the run.
   std::vector<std::vector<at::Tensor>> state_before_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
   std::unique_ptr<StageMail> mail_;                           // null where there is one stage
+  std::vector<Interpreter> interpreters_;                     // by device
   std::unique_ptr<StepGradients> gradients_;
+  const std::vector<EndPhase> end_;
   const double recorded_loss_;
   const bool draws_random_numbers_;
   const TwoSizes sizes_;

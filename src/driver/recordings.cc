@@ -16,6 +16,7 @@
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
+#include "driver/clip.h"
 #include "driver/cut_rows.h"
 #include "driver/device_numbers.h"
 #include "driver/loss_of_parts.h"
@@ -360,12 +361,27 @@ void Recordings::mark_whole(const CompiledStep& step, TwoSizes& sizes) {
   }
 }
 
+// With one replica the reduced gradients are the local ones.
+StepEndOptions Recordings::end_options() const {
+  StepEndOptions end;
+  const TrainerOptions& asked = subject_.options;
+  end.clips_each_replica = clips(asked) && placement_->replicas > 1 &&
+                           !subject_.config.get<bool>("communication.clip_after_allreduce");
+  end.clips_reduced = clips(asked) && (!end.clips_each_replica || asked.clip_grad_norm > 0);
+  if (subject_.config.get<std::string>("debug.nan_loss") == "ignore") {
+    end.loss = StepEndOptions::OnBadLoss::kIgnored;
+  }
+  if (placement_->has_roles() && subject_.job.workers() != nullptr) {
+    end.gather = gathers() ? StepEndOptions::Gather::kAll : StepEndOptions::Gather::kRead;
+  }
+  return end;
+}
+
 CompileOptions Recordings::compile_options() const {
   CompileOptions options;
   options.device = subject_.model.device();
   options.placement = *placement_;
-  options.clips_locally = subject_.clips && placement_->replicas > 1 &&
-                          !subject_.config.get<bool>("communication.clip_after_allreduce");
+  options.end = end_options();
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {

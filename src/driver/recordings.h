@@ -6,6 +6,7 @@
 #pragma once
 
 #include <epl/step.h>
+#include <epl/trainer.h>
 
 #include <map>
 #include <memory>
@@ -39,7 +40,7 @@ class Recordings {
     const Config& config;
     Job& job;
     LocalReplicas& replicas;
-    bool clips;             // whether gradients are clipped, before or after they are reduced
+    const TrainerOptions& options;
     double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
   };
   explicit Recordings(const Subject& subject) : subject_(subject) {}
@@ -131,6 +132,7 @@ class Recordings {
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
   static void mark_whole(const CompiledStep& step, TwoSizes& sizes);
+  StepEndOptions end_options() const;
   CompileOptions compile_options() const;
   std::unique_ptr<ReadyStep> make_parts(const Batch& batch);
   std::unique_ptr<ReadyStep> ready_step(CompiledStep compiled, const Capture& capture,

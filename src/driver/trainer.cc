@@ -12,7 +12,6 @@
 #include "driver/agreement.h"
 #include "driver/checkpoint_file.h"
 #include "driver/measured_costs.h"
-#include "driver/merge.h"
 #include "driver/pipeline_shares.h"
 #include "driver/stage_optimizers.h"
 #include "driver/stage_parameters.h"
@@ -258,31 +257,14 @@ void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
 }
 
 StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
-  const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
   std::optional<PlainStep> plain;
-  if (verifies) plain = run_plainly(batches);
-
+  if (verifies()) plain = run_plainly(batches);
   const std::vector<DeviceRun> runs = run(batches);
   ReadyStep& ready = *recordings.last();
+  StepResult result = end_step(ready, runs, batches);
   const torch::NoGradGuard no_grad;
-  job->watch().doing(steps, "merge");
-  StepResult result;
-  result.loss = meet_after_run(merged_loss(runs, ready, !takes_mean()), batches);
-  result.metrics = merge_metrics(runs, ready, job->workers(), replicas.first);
-  keep_timeline(ready, runs);
-  // The plain loop writes state in the step, before the update.
-  ready.merge_state(job->workers());
-  reduce_and_update(ready, runs, result);
-  const bool gathers = config.get<bool>("pipeline.gather_parameters");
-  epl::gather_parameters(*job, ready, gathers ? Gather::kAll : Gather::kRead);
-  if (gathers) {
-    tell_what_is_fetched(ready);
-  } else {
-    release_what_others_hold(ready);
-  }
-  timeline.seconds = seconds_since_begin();
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
-  if (verifies) ++verified;
+  if (verifies()) ++verified;
   ++steps;
   ++replicas.step;
   return result;
@@ -405,7 +387,7 @@ Timeline Trainer::simulated() const {
                    impl_->replicas.size()),
             "epl::Trainer::simulated", "all stages on one worker: EPL_DEVICES");
   const Plan& plan = ready->plan();
-  Timeline simulation = simulate(plan.schedule, measured_costs(impl_->timeline, plan));
+  Timeline simulation = simulate(plan, measured_costs(impl_->timeline, plan));
   simulation.title = "simulated " + impl_->timeline.title;
   return simulation;
 }

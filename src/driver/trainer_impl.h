@@ -1,7 +1,6 @@
 // Trainer::Impl: what a trainer is made of. One step is: cut the batch (trainer.cc), run it on all
-// devices by a recording that is right for it (trainer_run.cc), merge what they gave, reduce, clip
-// and update (trainer_update.cc), and where asked compare with the plain program
-// (trainer_verify.cc).
+// devices by a recording that is right for it (trainer_run.cc), end it as its plan says
+// (trainer_end.cc), and where asked compare with the plain program (trainer_verify.cc).
 #pragma once
 
 #include <epl/env.h>
@@ -37,8 +36,7 @@ struct Trainer::Impl {
         function(std::move(step)),
         options(trainer_options),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        recordings(
-            {model, function, config, *job, replicas, clips(trainer_options), plain_seed()}) {
+        recordings({model, function, config, *job, replicas, options, plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     check_clipping(options);
     job->count(model.holders());
@@ -85,7 +83,10 @@ struct Trainer::Impl {
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
-  void reduce_and_update(ReadyStep& ready, const std::vector<DeviceRun>& runs, StepResult& result);
+  class End;  // what happens once the devices have run: trainer_end.cc
+  StepResult end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
+                      const DeviceBatches& batches);
+  bool verifies() const { return verified < config.get<int64_t>("debug.verify_steps"); }
   void tell_of_local_clipping(int replica_count);
   void clip_locally(ReadyStep& ready);
   double norm_of_reduced(ReadyStep& ready);
@@ -127,10 +128,8 @@ struct Trainer::Impl {
   double local_scale(const ReadyStep& ready) const {
     return takes_mean() ? ready.plan().replicas : 1;
   }
-  // With one replica the reduced gradients are the local ones.
-  bool clips_locally(const ReadyStep& ready) const {
-    return clips(options) && ready.plan().replicas > 1 &&
-           !config.get<bool>("communication.clip_after_allreduce");
+  static bool clips_locally(const ReadyStep& ready) {
+    return has_phase(ready.end(), Instruction::Kind::kClip, Instruction::Over::kReplica);
   }
 
   const std::shared_ptr<Job> job;  // with the process's other trainers

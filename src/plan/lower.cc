@@ -26,7 +26,6 @@ void add_instructions(const LowerOptions& options, const std::vector<int>& reduc
       program.instructions.push_back(run);
     }
   }
-  add_updates(options.apply_groups, program);
 }
 
 Program lower_program(const Graph& graph, const LowerOptions& options) {
@@ -78,10 +77,11 @@ Plan lower_parts(const std::vector<const Graph*>& parts, const LowerOptions& opt
   for (const Graph* graph : parts) plan.programs.push_back(lower_program(*graph, options));
   find_tied(plan);
   // A guard may send the step back to its start.
-  plan.reduces_early = options.reduces_early && !plan.has_guards();
+  const bool early = !options.end.clips_each_replica && !plan.has_guards();
   for (size_t i = 0; i < plan.programs.size(); ++i) {
-    add_instructions(options, gradients_to_reduce(plan, i), plan.reduces_early, plan.programs[i]);
+    add_instructions(options, gradients_to_reduce(plan, i), early, plan.programs[i]);
   }
+  add_step_end(options.end, early, plan);
   verify_plan(plan);
   return plan;
 }

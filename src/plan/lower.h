@@ -10,17 +10,17 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "plan/step_end.h"
 #include "program/program.h"
 
 namespace epl {
 
 struct LowerOptions {
   int micro_batches = 1;
-  int apply_groups = 1;  // the update runs in so many groups, one after another
   int replicas = 1;
-  int slices = 1;             // devices of one replica
-  int most_reductions = 1;    // groups into which gradients are fused on their way
-  bool reduces_early = true;  // not where local gradients are clipped before they set out
+  int slices = 1;           // devices of one replica
+  int most_reductions = 1;  // groups into which gradients are fused on their way
+  StepEndOptions end = {};
   c10::DispatchKey backend = c10::DispatchKey::CPU;
 };
 

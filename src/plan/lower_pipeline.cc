@@ -47,8 +47,9 @@ class PipelineLowering {
     for (size_t stage = 0; stage < stages_.size(); ++stage) build_stage(static_cast<int>(stage));
     find_tied(plan_);
     // A guard may send the step back to its start.
-    plan_.reduces_early = options_.reduces_early && !plan_.has_guards();
+    reduces_early_ = !options_.end.clips_each_replica && !plan_.has_guards();
     for (size_t stage = 0; stage < stages_.size(); ++stage) add_instructions(stage);
+    add_step_end(options_.end, reduces_early_, plan_);
     verify_plan(plan_);
     return std::move(plan_);
   }
@@ -61,7 +62,8 @@ class PipelineLowering {
     const std::vector<size_t> receivers = stages_of(stage_of(crossing.to.chunk));
     for (size_t i = 0; i < receivers.size(); ++i) {
       const size_t from = senders[i % senders.size()];
-      plan_.transfers.push_back(make_transfer(whole_, crossing, stages_[from], stages_[receivers[i]]));
+      plan_.transfers.push_back(
+          make_transfer(whole_, crossing, stages_[from], stages_[receivers[i]]));
       Transfer& transfer = plan_.transfers.back();
       transfer.from = static_cast<int>(from);
       transfer.to = static_cast<int>(receivers[i]);
@@ -222,7 +224,6 @@ class PipelineLowering {
     Program& program = plan_.programs[stage];
     const auto group = static_cast<size_t>(stages_[stage].group);
     for (const auto& task : schedule_.stages[group]) add_task(stage, task, program);
-    add_updates(options_.apply_groups, program);
   }
 
   void add_task(size_t stage, const Task& task, Program& program) {
@@ -279,7 +280,7 @@ class PipelineLowering {
   void add_run(size_t stage, const ChunkTask& task, const Instruction& run, Program& program) {
     const bool reduces = options_.replicas * program.devices > 1;
     const bool last = run.micro_batch + 1 == options_.micro_batches;
-    LastRun pieces{run, {}, options_.most_reductions, plan_.reduces_early};
+    LastRun pieces{run, {}, options_.most_reductions, reduces_early_};
     for (size_t i = 0; i < program.gradients.size(); ++i) {
       const auto index = static_cast<int>(i);
       const bool made = made_in_.at({static_cast<int>(stage), index}) == task;
@@ -304,6 +305,7 @@ class PipelineLowering {
   // By stage and chunk: of micro batch 0.
   std::vector<std::map<int, std::map<ValueId, SlotId>>> first_places_;
   std::map<std::pair<int, int>, ChunkTask> made_in_;  // by stage and gradient
+  bool reduces_early_ = true;  // groups of gradients set out as a program reaches them
   Plan plan_;
 };
 

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/check.h"
 #include "ir/text.h"
 #include "plan/schedules.h"
 #include "program/text.h"
+#include "program/verify.h"
 
 namespace epl {
 namespace {
@@ -32,6 +34,7 @@ struct Request {
   int micro_batches = 2;
   int replicas = 1;
   int stages = 2;
+  StepEndOptions end = {};
 };
 
 Plan lowered(const std::string& text, const Request& request) {
@@ -49,6 +52,7 @@ Plan lowered(const std::string& text, const Request& request) {
   LowerOptions options;
   options.micro_batches = request.micro_batches;
   options.replicas = request.replicas;
+  options.end = request.end;
   std::vector<Stage> stages;
   for (int i = 0; i < request.stages; ++i) stages.push_back({&graph, 1, "", i});
   return lower_pipeline(graph, stages, make_schedule(asked), options);
@@ -87,7 +91,9 @@ program 0  1 device, arena 320 B
    7  run     backward 0, first  micro batch 0
    8  receive transfer 1  micro batch 1: s10
    9  run     backward 0  micro batch 1
-  10  update  1 parameters  16 B
+  10  report  loss and metrics
+  11  check   loss
+  12  update  1 parameters  16 B
 leaves
     s0 f32[] @0 = seed
     s1 f32[4] = "w"
@@ -121,7 +127,9 @@ program 1  1 device, arena 320 B
    5  run     forward 1  micro batch 1
    6  run     backward 1  micro batch 1
    7  send    transfer 1  micro batch 1: s9
-   8  update  1 parameters  16 B
+   8  report  loss and metrics
+   9  check   loss
+  10  update  1 parameters  16 B
 leaves
     s0 f32[] @0 = seed
     s1 f32[4] = "w"
@@ -160,7 +168,10 @@ TEST(LowerPipeline, ReducesAGroupWhenItsLastMicroBatchIsDone) {
    7  reduce  group 0: 1 gradients  16 B
    8  run     backward 1  micro batch 1  calls 2 to 2
    9  send    transfer 1  micro batch 1: s9
-  10  update  1 parameters  16 B
+  10  report  loss and metrics
+  11  await   reductions
+  12  check   loss
+  13  update  1 parameters  16 B
 )");
 }
 
@@ -176,7 +187,9 @@ TEST(LowerPipeline, ZeroBubbleMakesGradientsOfParametersAfterwards) {
    7  send    transfer 1  micro batch 1: s14
    8  run     weights 1, first  micro batch 0
    9  run     weights 1  micro batch 1
-  10  update  1 parameters  16 B
+  10  report  loss and metrics
+  11  check   loss
+  12  update  1 parameters  16 B
 )");
 }
 
@@ -218,11 +231,94 @@ TEST(LowerPipeline, NamesTheGradientsOfAParameterOfTwoStages) {
   ASSERT_EQ(plan.tied[0].size(), 2u);
   EXPECT_EQ(plan.tied[0][0].program, 0);
   EXPECT_EQ(plan.tied[0][1].program, 1);
-  // Their sum is made elsewhere, so they set out with no group.
+  // Their sum is made over programs, so they set out with no group.
   for (const auto& program : plan.programs) {
     for (const auto& instruction : program.instructions) {
-      EXPECT_NE(instruction.kind, Instruction::Kind::kReduce);
+      if (instruction.kind != Instruction::Kind::kReduce) continue;
+      EXPECT_EQ(instruction.over, Instruction::Over::kPrograms);
+      EXPECT_EQ(instruction.gradients, std::vector<int>{0});
     }
+  }
+}
+
+// --- the end of the step
+// --------------------------------------------------------------------------
+
+// What follows the last run of a program, one a line and without numbers.
+std::string end_of(const Plan& plan, size_t program) {
+  std::string end = "\n";
+  std::istringstream lines(instructions(plan, program));
+  bool ends = false;
+  for (std::string line; std::getline(lines, line);) {
+    ends |= line.find("report") != std::string::npos;
+    if (ends) end += line.substr(6) + "\n";
+  }
+  return end;
+}
+
+TEST(LowerPipeline, EndsTheStepAlikeInAllPrograms) {
+  Request request;
+  request.end.gather = StepEndOptions::Gather::kAll;
+  request.end.clips_reduced = true;
+  const Plan plan = lowered(kTwoChunks, request);
+  EXPECT_EQ(end_of(plan, 0), R"(
+report  loss and metrics
+check   loss
+clip    all: 1 gradients  16 B
+update  1 parameters  16 B
+gather  1 parameters  16 B
+)");
+  EXPECT_EQ(end_of(plan, 1), end_of(plan, 0));
+  request.end.gather = StepEndOptions::Gather::kRead;
+  request.end.loss = StepEndOptions::OnBadLoss::kIgnored;
+  EXPECT_EQ(end_of(lowered(kTwoChunks, request), 1), R"(
+report  loss and metrics
+clip    all: 1 gradients  16 B
+update  1 parameters  16 B
+gather  0 parameters  0 B
+)");
+}
+
+TEST(LowerPipeline, ReducesTiedGradientsOverPrograms) {
+  EXPECT_EQ(end_of(lowered(kTied, {"PreferBackward", 2, 2}), 1), R"(
+report  loss and metrics
+reduce  over programs: 1 gradients  16 B
+await   reductions
+check   loss
+update  1 parameters  16 B
+)");
+}
+
+// Clipping comes first, and with it all that was ready earlier waits.
+TEST(LowerPipeline, ReducesBehindTheClippingOfEachReplica) {
+  Request request;
+  request.replicas = 2;
+  request.end.clips_each_replica = true;
+  const Plan plan = lowered(kTwoChunks, request);
+  EXPECT_EQ(end_of(plan, 1), R"(
+report  loss and metrics
+clip    each replica: 1 gradients  16 B
+reduce  group 0: 1 gradients  16 B
+await   reductions
+check   loss
+update  1 parameters  16 B
+)");
+  EXPECT_EQ(end_of(plan, 0), end_of(plan, 1));
+}
+
+TEST(LowerPipeline, IsRefusedWhereProgramsEndTheStepOtherwise) {
+  Plan plan = lowered(kTwoChunks, {});
+  auto& instructions = plan.programs[1].instructions;
+  instructions.erase(std::find_if(instructions.begin(), instructions.end(), [](const auto& each) {
+    return each.kind == Instruction::Kind::kCheck;
+  }));
+  try {
+    verify_plan(plan);
+    FAIL() << "not refused";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("program 1 ends its step in 2 phases"),
+              std::string::npos)
+        << error.what();
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 std::string lowered(const std::string& graph, int micro_batches = 1, int apply_groups = 1) {
   LowerOptions options;
   options.micro_batches = micro_batches;
-  options.apply_groups = apply_groups;
+  options.end.apply_groups = apply_groups;
   return "\n" + print_plan(lower(parse_graph(graph), options));
 }
 
@@ -34,7 +34,9 @@ plan: 1 program, 1 micro batches, arena 256 B
 program 0
    0  load    micro batch 0
    1  run     step  micro batch 0
-   2  update  1 parameters  24 B
+   2  report  loss and metrics
+   3  check   loss
+   4  update  1 parameters  24 B
 leaves
     s0 f32[4,2] @0 = input 0
     s1 f32[] @64 = seed
@@ -64,7 +66,9 @@ program 0
    5  run     step and accumulate  micro batch 2
    6  load    micro batch 3
    7  run     step and accumulate  micro batch 3
-   8  update  1 parameters  24 B
+   8  report  loss and metrics
+   9  check   loss
+  10  update  1 parameters  24 B
 leaves
     s0 f32[4,2] @0 = input 0
     s1 f32[] @64 = seed
@@ -107,7 +111,9 @@ program 0
    1  run     step  micro batch 0
    2  load    micro batch 1
    3  run     step and accumulate  micro batch 1
-   4  update  1 parameters  24 B
+   4  report  loss and metrics
+   5  check   loss
+   6  update  1 parameters  24 B
 leaves
     s0 f32[2,3] @0 = input 0
     s1 f32[3,2] = "w"
@@ -144,7 +150,9 @@ program 0
    1  run     step  micro batch 0
    2  load    micro batch 1
    3  run     step and accumulate  micro batch 1
-   4  update  1 parameters  24 B
+   4  report  loss and metrics
+   5  check   loss
+   6  update  1 parameters  24 B
 leaves
     s0 f32[3,2] @0 = input 0
     s1 f32[3,2] = "w"
@@ -177,7 +185,7 @@ TEST(Lower, UpdatesInGroups) {
   return loss %0, gradient "a" %4, gradient "b" %5, gradient "c" %6
 )";
   LowerOptions options;
-  options.apply_groups = 2;
+  options.end.apply_groups = 2;
   const Plan plan = lower(parse_graph(graph), options);
   const auto& program = plan.programs[0].instructions;
   ASSERT_EQ(program.size(), 4u);
@@ -240,7 +248,7 @@ TEST(Lower, ChangesSomeElementsInPlaceWhereNobodyReadsTheOldOnes) {
 }
 
 TEST(Lower, NotesTheStateThatTheStepWrites) {
-  const Plan plan = lower(parse_graph(R"(graph
+  const Graph graph = parse_graph(R"(graph
   %0: f32[] = input 0
   %1: f32[4] = state "read"
   %2: f32[4] = state "written"
@@ -248,9 +256,15 @@ TEST(Lower, NotesTheStateThatTheStepWrites) {
   %4: f32[2] @%2 = aten::relu_(%3) {forward}
   %5: f32[4] = aten::relu(%1) {forward}
   return loss %0
-)"),
-                          {});
-  EXPECT_EQ(plan.programs[0].written_leaves, (std::vector<int>{2}));
+)");
+  EXPECT_EQ(lower(graph, {}).programs[0].written_leaves, (std::vector<int>{2}));
+  const auto merges = [&](int replicas) {
+    LowerOptions options;
+    options.replicas = replicas;
+    return print_plan(lower(graph, options)).find("merge   1 states  16 B") != std::string::npos;
+  };
+  EXPECT_TRUE(merges(2));
+  EXPECT_FALSE(merges(1)) << "one device has what the plain loop has";
 }
 
 TEST(Lower, NotesThatAStepHasGuards) {
@@ -364,7 +378,10 @@ program 0
    5  run     step and accumulate  micro batch 1  calls 4 to 5
    6  reduce  group 1: 1 gradients  24 B
    7  run     step and accumulate  micro batch 1  calls 6 to 6
-   8  update  2 parameters  48 B
+   8  report  loss and metrics
+   9  await   reductions
+  10  check   loss
+  11  update  2 parameters  48 B
 )");
 }
 
@@ -396,7 +413,10 @@ program 0
    3  run     step  micro batch 0  calls 4 to 4
    4  reduce  group 1: 1 gradients  24 B
    5  run     step  micro batch 0  calls 5 to 5
-   6  update  2 parameters  48 B
+   6  report  loss and metrics
+   7  await   reductions
+   8  check   loss
+   9  update  2 parameters  48 B
 )");
 }
 
@@ -404,14 +424,18 @@ TEST(Lower, ReducesAtTheEndWhereGradientsAreClippedFirst) {
   LowerOptions options;
   options.replicas = 1;
   options.slices = 2;
-  options.reduces_early = false;
+  options.end.clips_each_replica = true;
   EXPECT_EQ(program_of(options), R"(
 plan: 1 program, 1 micro batches, 1 replica of 2 devices, arena 384 B
 program 0
    0  load    micro batch 0
    1  run     step  micro batch 0
-   2  reduce  group 0: 2 gradients  48 B
-   3  update  2 parameters  48 B
+   2  report  loss and metrics
+   3  clip    each replica: 2 gradients  48 B
+   4  reduce  group 0: 2 gradients  48 B
+   5  await   reductions
+   6  check   loss
+   7  update  2 parameters  48 B
 )");
 }
 

@@ -1,10 +1,12 @@
-// Plan: what runs. One Program for each role in the cluster, over numbered slots.
+// Plan: what runs, from the first row that is loaded to the last parameter that is updated. One
+// Program for each role in the cluster, over numbered slots.
 //
-//   slots          where each tensor lies: in the device's arena at a fixed place, in a tensor
-//                  of the user's, or wherever the operator makes it (sparse tensors)
+//   slots          where each tensor lies: in the device's arena at a fixed place, in a tensor of
+//                  the user's, or wherever the operator makes it (sparse tensors)
 //   segments       lists of operator calls that run in one go
 //   instructions   load a micro batch, run a segment, send to another stage of a pipeline and
-//                  receive from it, reduce gradients over the replicas, update parameters
+//                  receive from it, reduce gradients over the replicas; then the end of the step
+//                  (program/step_end.h): report, merge state, clip, check, update, gather
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
 // live at the same time, stay where they are across steps, and need no allocation. A Plan is const
@@ -100,15 +102,31 @@ struct Instruction {
     kReceive,  // waits for what another stage sends, and puts it into its slots
     kRun,
     kSend,    // what was computed is copied and sets out; nobody waits
-    kReduce,  // starts the sum of a group of gradients over all replicas; the update waits for it
+    kReduce,  // starts the sum of a group of gradients
+    // The end of the step. All devices of a worker take part in each of these together.
+    kReport,  // loss and metrics of all micro batches and replicas become one
+    kMerge,   // what devices wrote into state (`leaves`) becomes one
+    kAwait,   // until all sums that were started are there
+    kClip,
+    kCheck,  // ends the step without an update where its loss is not finite
     kUpdate,
+    kGather,  // parameters (`leaves`) that other programs update come from their workers
+  };
+  // Whose gradients are added up (kReduce), or clipped together (kClip).
+  enum class Over : uint8_t {
+    kReplicas,  // kReduce: of all devices that run this program
+    kPrograms,  // kReduce: of all programs that use a parameter as well: it is tied
+    kReplica,   // kClip: of one replica, before they are reduced
+    kAll,       // kClip: those that are reduced
   };
 
   Kind kind = Kind::kRun;
-  int micro_batch = 0;         // kLoad, kReceive, kRun, kSend
-  int segment = 0;             // kRun
-  std::vector<int> gradients;  // kReduce, kUpdate: indices into Program::gradients
-  int first_call = 0;          // kRun: the calls [first_call, end_call) of the segment
+  int micro_batch = 0;          // kLoad, kReceive, kRun, kSend
+  int segment = 0;              // kRun
+  Over over = Over::kReplicas;  // kReduce, kClip
+  std::vector<int> gradients;   // kReduce, kClip, kUpdate: indices into Program::gradients
+  std::vector<int> leaves;      // kMerge, kGather: indices into Program::leaves
+  int first_call = 0;           // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
   int group = 0;     // kReduce: its number in the order of their starts
   int transfer = 0;  // kSend, kReceive: index into Plan::transfers
@@ -199,8 +217,7 @@ struct Plan {
     });
   }
   int micro_batches = 1;
-  int replicas = 1;           // model replicas in the whole cluster; each runs every program
-  bool reduces_early = true;  // groups set out as the program reaches them; else after the last run
+  int replicas = 1;  // model replicas in the whole cluster; each runs every program
 
   bool has_guards() const {
     return std::any_of(programs.begin(), programs.end(),

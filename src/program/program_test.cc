@@ -195,6 +195,45 @@ TEST(VerifyPlan, FindsAGradientThatIsNeverUpdated) {
   EXPECT_EQ(complaint([](Plan& plan) { program(plan).pop_back(); }), "a gradient is never updated");
 }
 
+TEST(VerifyPlan, FindsGradientsThatAreUsedBeforeTheirSumsAreThere) {
+  const auto reduced = [](Plan& plan) {
+    plan.replicas = 2;
+    Instruction reduce = instruction(Instruction::Kind::kReduce, 0);
+    reduce.gradients = {0, 1};
+    Instruction clip = instruction(Instruction::Kind::kClip, 0);
+    clip.over = Instruction::Over::kAll;
+    clip.gradients = {0, 1};
+    program(plan).insert(program(plan).begin() + 2,
+                         {reduce, instruction(Instruction::Kind::kAwait, 0), clip});
+  };
+  EXPECT_EQ(complaint(reduced), "");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              reduced(plan);
+              std::swap(program(plan)[3], program(plan)[4]);
+            }),
+            "gradients are clipped before their sums are there");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              reduced(plan);
+              program(plan).erase(program(plan).begin() + 3, program(plan).begin() + 5);
+            }),
+            "an update comes before its gradients are there");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              reduced(plan);
+              program(plan)[4].over = Instruction::Over::kReplica;
+            }),
+            "a replica clips gradients that have set out");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              reduced(plan);
+              program(plan)[4].gradients = {1};
+            }),
+            "gradients are clipped together, all of them");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              reduced(plan);
+              program(plan)[2].over = Instruction::Over::kPrograms;
+            }),
+            "gradient 0 is tied and reduced over replicas, or the other way round");
+}
+
 TEST(VerifyPlan, FindsAReadBeforeTheWrite) {
   EXPECT_EQ(complaint([](Plan& plan) { std::swap(calls(plan)[0], calls(plan)[1]); }),
             "s11 is read before it is written or after its place was taken, in aten::sum");

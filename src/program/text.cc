@@ -117,6 +117,43 @@ std::string print_slots(const Instruction& instruction) {
   return ": " + join(names, ", ");
 }
 
+// "2 states  12.0 KiB"
+std::string print_leaves(const Program& program, const Instruction& instruction,
+                         const std::string& what) {
+  int64_t bytes = 0;
+  for (int leaf : instruction.leaves) {
+    const SlotId slot = program.leaves[static_cast<size_t>(leaf)].slot;
+    if (slot == kNoSlot) continue;
+    const TensorType& type = program.slots[static_cast<size_t>(slot)].type;
+    bytes += type.numel() * type.item_bytes();
+  }
+  return concat(instruction.leaves.size(), " ", what, "  ", human_bytes(bytes));
+}
+
+std::string print_end(const Program& program, const Instruction& instruction) {
+  const std::string bytes = print_gradients(program, instruction.gradients);
+  const size_t gradients = instruction.gradients.size();
+  switch (instruction.kind) {
+    case Instruction::Kind::kReport:
+      return "report  loss and metrics";
+    case Instruction::Kind::kMerge:
+      return "merge   " + print_leaves(program, instruction, "states");
+    case Instruction::Kind::kAwait:
+      return "await   reductions";
+    case Instruction::Kind::kClip:
+      return concat("clip    ",
+                    instruction.over == Instruction::Over::kReplica ? "each replica: " : "all: ",
+                    gradients, " gradients  ", bytes);
+    case Instruction::Kind::kCheck:
+      return "check   loss";
+    case Instruction::Kind::kGather:
+      return "gather  " + print_leaves(program, instruction, "parameters");
+    default:
+      break;
+  }
+  return concat("update  ", gradients, " parameters  ", bytes);
+}
+
 std::string print_instruction(const Program& program, const Instruction& instruction) {
   const std::string bytes = print_gradients(program, instruction.gradients);
   switch (instruction.kind) {
@@ -132,12 +169,14 @@ std::string print_instruction(const Program& program, const Instruction& instruc
       return concat("run     ", program.segments[static_cast<size_t>(instruction.segment)].name,
                     "  micro batch ", instruction.micro_batch, print_calls(program, instruction));
     case Instruction::Kind::kReduce:
-      return concat("reduce  group ", instruction.group, ": ", instruction.gradients.size(),
-                    " gradients  ", bytes);
-    case Instruction::Kind::kUpdate:
-      break;
+      return concat("reduce  ",
+                    instruction.over == Instruction::Over::kPrograms
+                        ? "over programs"
+                        : concat("group ", instruction.group),
+                    ": ", instruction.gradients.size(), " gradients  ", bytes);
+    default:
+      return print_end(program, instruction);
   }
-  return concat("update  ", instruction.gradients.size(), " parameters  ", bytes);
 }
 
 // Nothing where there is one device.

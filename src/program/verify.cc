@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "program/walk.h"
 
 namespace epl {
 namespace {
@@ -32,8 +33,6 @@ class Verifier {
 
   void verify_instructions() {
     std::set<std::tuple<int, Task::Kind, int>> ran;  // chunk, kind, micro batch
-    std::set<int> reduced;
-    std::set<int> updated;
     next_call_ = 0;
     for (const auto& leaf : program_.leaves) {
       if (leaf.kind == PlanLeaf::Kind::kSeed && leaf.slot != kNoSlot) write(leaf.slot);
@@ -59,27 +58,62 @@ class Verifier {
         case Instruction::Kind::kSend:
           for (SlotId id : instruction.slots) read(id, "send");
           break;
-        case Instruction::Kind::kReduce:
-          for (int i : instruction.gradients) {
-            EPL_ASSERT(reduced.insert(i).second, concat("gradient ", i, " is reduced twice"));
-            read(program_.gradients.at(static_cast<size_t>(i)).slot, "reduce");
-            sent_.insert(program_.gradients[static_cast<size_t>(i)].slot);
-          }
-          break;
-        case Instruction::Kind::kUpdate:
-          EPL_ASSERT(ran.size() == tasks() && next_call_ == 0,
-                     "an update comes before the last micro batch");
-          for (int i : instruction.gradients) {
-            EPL_ASSERT(updated.insert(i).second, concat("gradient ", i, " is updated twice"));
-            read(program_.gradients.at(static_cast<size_t>(i)).slot, "update");
-          }
+        default:
+          verify_end(instruction, ran.size() == tasks() && next_call_ == 0);
           break;
       }
     }
-    EPL_ASSERT(updated.size() == program_.gradients.size(), "a gradient is never updated");
+    EPL_ASSERT(updated_.size() == program_.gradients.size(), "a gradient is never updated");
     EPL_ASSERT(plan_.replicas * program_.devices == 1 ||
-                   reduced.size() + tied() == program_.gradients.size(),
+                   reduced_.size() + tied() == program_.gradients.size(),
                "a gradient is never reduced");
+    EPL_ASSERT(reduced_over_programs_.size() == tied(), "a tied gradient is never reduced");
+  }
+
+  // Of the step, but for reductions, which may set out while the last micro batch is computed.
+  void verify_end(const Instruction& instruction, bool all_ran) {
+    const bool reduces = instruction.kind == Instruction::Kind::kReduce;
+    const bool updates = instruction.kind == Instruction::Kind::kUpdate;
+    EPL_ASSERT(all_ran || reduces, concat(updates ? "an update" : "the end of the step",
+                                          " comes before the last micro batch"));
+    for (int leaf : instruction.leaves) program_.leaves.at(static_cast<size_t>(leaf));
+    for (int i : instruction.gradients) {
+      read(program_.gradients.at(static_cast<size_t>(i)).slot, updates   ? "update"
+                                                               : reduces ? "reduce"
+                                                                         : "clip");
+    }
+    if (instruction.kind == Instruction::Kind::kAwait) awaited_ = reduced_.size();
+    if (instruction.kind == Instruction::Kind::kClip) verify_clip(instruction);
+    if (updates) verify_update(instruction);
+    if (reduces) verify_reduction(instruction);
+  }
+
+  void verify_reduction(const Instruction& reduce) {
+    const bool over_programs = reduce.over == Instruction::Over::kPrograms;
+    for (int i : reduce.gradients) {
+      EPL_ASSERT(
+          plan_.is_tied(static_cast<int>(number()), i) == over_programs,
+          concat("gradient ", i, " is tied and reduced over replicas, or the other way round"));
+      auto& reduced = over_programs ? reduced_over_programs_ : reduced_;
+      EPL_ASSERT(reduced.insert(i).second, concat("gradient ", i, " is reduced twice"));
+      sent_.insert(program_.gradients[static_cast<size_t>(i)].slot);
+    }
+  }
+
+  void verify_clip(const Instruction& clip) const {
+    EPL_ASSERT(clip.gradients.size() == program_.gradients.size(),
+               "gradients are clipped together, all of them");
+    const bool each = clip.over == Instruction::Over::kReplica;
+    EPL_ASSERT(!each || reduced_.empty(), "a replica clips gradients that have set out");
+    EPL_ASSERT(each || awaited_ == reduced_.size(),
+               "gradients are clipped before their sums are there");
+  }
+
+  void verify_update(const Instruction& update) {
+    EPL_ASSERT(awaited_ == reduced_.size(), "an update comes before its gradients are there");
+    for (int i : update.gradients) {
+      EPL_ASSERT(updated_.insert(i).second, concat("gradient ", i, " is updated twice"));
+    }
   }
 
   size_t number() const { return static_cast<size_t>(&program_ - plan_.programs.data()); }
@@ -178,50 +212,28 @@ class Verifier {
   std::set<SlotId> made_;
   std::set<int> loaded_;   // micro batches
   std::set<SlotId> sent_;  // gradients whose reduction has started
-  int next_call_ = 0;      // of the segment that is running in pieces
+  std::set<int> reduced_;
+  std::set<int> reduced_over_programs_;
+  std::set<int> updated_;
+  size_t awaited_ = 0;  // reductions, when somebody last waited for them
+  int next_call_ = 0;   // of the segment that is running in pieces
 };
 
-// Runs all programs side by side, as far as they get: each up to a receive whose send has not come.
-class TransferVerifier {
+// Both ends of a transfer speak of the same values.
+class TransferVerifier final : public PlanVisitor {
  public:
-  explicit TransferVerifier(const Plan& plan) : plan_(plan), next_(plan.programs.size(), 0) {}
+  explicit TransferVerifier(const Plan& plan) : plan_(plan) {}
 
-  void run() {
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (size_t i = 0; i < next_.size(); ++i) moved |= advance(i);
+  void visit(size_t program, const Instruction& instruction, const Instruction* sent) override {
+    if (instruction.kind == Instruction::Kind::kSend) {
+      const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(instruction.transfer));
+      EPL_ASSERT(static_cast<size_t>(transfer.from) == program, "a program sends for another one");
     }
-    for (size_t i = 0; i < next_.size(); ++i) {
-      const auto& instructions = plan_.programs[i].instructions;
-      EPL_ASSERT(next_[i] == instructions.size(),
-                 concat("program ", i, " waits for ever at instruction ", next_[i]));
-    }
-    EPL_ASSERT(sent_.empty(), "something is sent that nobody receives");
+    if (sent != nullptr) match(*sent, instruction, program);
   }
+  void visit(const EndPhase&) override {}
 
  private:
-  bool advance(size_t program) {
-    const auto& instructions = plan_.programs[program].instructions;
-    const size_t before = next_[program];
-    for (; next_[program] < instructions.size(); ++next_[program]) {
-      const Instruction& instruction = instructions[next_[program]];
-      const std::pair<int, int> key{instruction.transfer, instruction.micro_batch};
-      if (instruction.kind == Instruction::Kind::kSend) {
-        const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(instruction.transfer));
-        EPL_ASSERT(static_cast<size_t>(transfer.from) == program,
-                   "a program sends for another one");
-        EPL_ASSERT(sent_.emplace(key, &instruction).second, "something is sent twice");
-      } else if (instruction.kind == Instruction::Kind::kReceive) {
-        const auto sent = sent_.find(key);
-        if (sent == sent_.end()) break;
-        match(*sent->second, instruction, program);
-        sent_.erase(sent);
-      }
-    }
-    return next_[program] != before;
-  }
-
   void match(const Instruction& send, const Instruction& receive, size_t program) const {
     const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(receive.transfer));
     EPL_ASSERT(static_cast<size_t>(transfer.to) == program, "a program receives for another one");
@@ -241,8 +253,6 @@ class TransferVerifier {
   }
 
   const Plan& plan_;
-  std::vector<size_t> next_;  // instruction, by program
-  std::map<std::pair<int, int>, const Instruction*> sent_;
 };
 
 // Programs of one stage, each with its part of the operators, call the same collectives in the same
@@ -268,7 +278,8 @@ void verify_collectives(const Plan& plan) {
 void verify_plan(const Plan& plan) {
   for (const auto& program : plan.programs) Verifier(plan, program).run();
   verify_collectives(plan);
-  TransferVerifier(plan).run();
+  TransferVerifier transfers(plan);
+  walk(plan, transfers);
 }
 
 }  // namespace epl

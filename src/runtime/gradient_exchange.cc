@@ -23,7 +23,9 @@ GradientExchange::GradientExchange(const Program& program, std::vector<Executor*
                                    const std::vector<Channel>& channels, ExchangeOptions options)
     : program_(program), devices_(std::move(devices)), channels_(channels), options_(options) {
   for (const auto& instruction : program.instructions) {
-    if (instruction.kind != Instruction::Kind::kReduce) continue;
+    const bool reduces = instruction.kind == Instruction::Kind::kReduce &&
+                         instruction.over == Instruction::Over::kReplicas;
+    if (!reduces || instruction.gradients.empty()) continue;
     groups_.push_back(&instruction);
     for (int index : instruction.gradients) {
       if (is_sparse(index)) sparse_[index] = at::Tensor();

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "program/schedule_times.h"
+#include "program/span_kind.h"
 
 namespace epl {
 namespace {
@@ -51,18 +52,6 @@ TaskDurations durations_of(const SimulatedCosts& costs) {
   return durations;
 }
 
-Span::Kind kind_of(const Task& task) {
-  switch (task.kind) {
-    case Task::Kind::kForward:
-      return Span::Kind::kForward;
-    case Task::Kind::kBackward:
-      return Span::Kind::kBackward;
-    case Task::Kind::kWeights:
-      break;
-  }
-  return Span::Kind::kWeights;
-}
-
 void add_span(std::vector<Span>& spans, const Span& span) {
   if (span.end > span.begin) spans.push_back(span);
 }
@@ -75,7 +64,8 @@ std::vector<Span> spans_of(const std::vector<Task>& tasks, const std::vector<Tas
     const Task& task = tasks[i];
     add_span(spans, {Span::Kind::kCommunication, task.chunk, task.micro_batch,
                      std::max(free, times[i].made), times[i].begin});
-    add_span(spans, {kind_of(task), task.chunk, task.micro_batch, times[i].begin, times[i].end});
+    add_span(spans,
+             {span_kind(task.kind), task.chunk, task.micro_batch, times[i].begin, times[i].end});
     free = times[i].end;
   }
   return spans;

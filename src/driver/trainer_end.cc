@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "driver/merge.h"
 #include "driver/stage_parameters.h"
 #include "driver/trainer_impl.h"
+#include "runtime/step_end.h"
 
 namespace epl {
 
@@ -108,23 +110,74 @@ double Trainer::Impl::norm_of_reduced(ReadyStep& ready) {
   return clip_gradients_of_workers(gradients, counts, asked, *job->workers());
 }
 
-void Trainer::Impl::reduce_and_update(ReadyStep& ready, const std::vector<DeviceRun>& runs,
-                                      StepResult& result) {
-  if (clips_locally(ready)) clip_locally(ready);
-  ready.start_reductions();
-  ready.wait_for_reductions();
-  reduce_tied(ready);
-  if (!check_finite(result, runs)) {
-    result.skipped = true;
-    return;
+// The phases of the Plan, in the words of the trainer.
+class Trainer::Impl::End final : public StepEnd {
+ public:
+  End(Impl& trainer, ReadyStep& ready, const std::vector<DeviceRun>& runs,
+      const DeviceBatches& batches)
+      : trainer_(trainer), ready_(ready), runs_(runs), batches_(batches) {}
+
+  StepResult result;
+
+ private:
+  void report() override {
+    trainer_.job->watch().doing(trainer_.steps, "merge");
+    const double loss = merged_loss(runs_, ready_, !trainer_.takes_mean());
+    result.loss = trainer_.meet_after_run(loss, batches_);
+    result.metrics = merge_metrics(runs_, ready_, trainer_.job->workers(), trainer_.replicas.first);
+    trainer_.keep_timeline(ready_, runs_);
   }
-  ready.gradients().zero_coasting();
-  const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
-  const bool looks = clips(options) && (!clips_locally(ready) || options.clip_grad_norm > 0);
-  const bool summed = replicas.size() > 1 && (looks || verifies);
-  if (summed) ready.gradients().sum_into_first(job->team());
-  if (looks) result.gradient_norm = norm_of_reduced(ready);
-  update(ready, summed);
+
+  // The plain loop writes state in the step, before the update.
+  void merge_state() override { ready_.merge_state(trainer_.job->workers()); }
+  void clip_replicas() override { trainer_.clip_locally(ready_); }
+  void reduce() override { ready_.start_reductions(); }
+  void reduce_tied() override { epl::reduce_tied(ready_); }
+  void await() override { ready_.wait_for_reductions(); }
+  bool check() override { return trainer_.check_finite(result, runs_); }
+
+  void clip_reduced() override {
+    sum();
+    result.gradient_norm = trainer_.norm_of_reduced(ready_);
+  }
+
+  void update() override {
+    // The gradients that verify_step compares are whole ones.
+    if (trainer_.verifies()) sum();
+    ready_.gradients().zero_coasting();
+    trainer_.update(ready_, summed_);
+  }
+
+  void gather() override {
+    const bool all = trainer_.config.get<bool>("pipeline.gather_parameters");
+    epl::gather_parameters(*trainer_.job, ready_, all ? Gather::kAll : Gather::kRead);
+    if (all) {
+      trainer_.tell_what_is_fetched(ready_);
+    } else {
+      trainer_.release_what_others_hold(ready_);
+    }
+  }
+
+  // Once, where somebody looks at gradients that the update would sum as it reads them.
+  void sum() {
+    if (trainer_.replicas.size() == 1 || std::exchange(summed_, true)) return;
+    ready_.gradients().sum_into_first(trainer_.job->team());
+  }
+
+  Impl& trainer_;
+  ReadyStep& ready_;
+  const std::vector<DeviceRun>& runs_;
+  const DeviceBatches& batches_;
+  bool summed_ = false;
+};
+
+StepResult Trainer::Impl::end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
+                                   const DeviceBatches& batches) {
+  const torch::NoGradGuard no_grad;
+  End end(*this, ready, runs, batches);
+  end.result.skipped = !end.run(ready.end());
+  timeline.seconds = seconds_since_begin();
+  return std::move(end.result);
 }
 
 void Trainer::Impl::update(ReadyStep& ready, bool summed) {

@@ -1,0 +1,185 @@
+#include "plan/step_end.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "plan/program_parts.h"
+
+namespace epl {
+namespace {
+
+using Kind = Instruction::Kind;
+using Over = Instruction::Over;
+
+std::vector<int> all_gradients(const Program& program) {
+  std::vector<int> all(program.gradients.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<int> tied_gradients(const Plan& plan, size_t program) {
+  std::vector<int> tied;
+  for (int index : all_gradients(plan.programs[program])) {
+    if (plan.is_tied(static_cast<int>(program), index)) tied.push_back(index);
+  }
+  return tied;
+}
+
+// State that only one device writes is as it should be, unless others are to have it.
+std::vector<int> merged_leaves(const Plan& plan, const Program& program, bool travels) {
+  const bool several = plan.replicas * program.devices > 1;
+  return several || travels ? program.written_leaves : std::vector<int>();
+}
+
+// Leaves are the same in all programs, up to pieces.
+std::set<int> updated_leaves(const Program& program) {
+  std::set<int> leaves;
+  for (const auto& gradient : program.gradients) leaves.insert(gradient.leaf);
+  return leaves;
+}
+
+std::set<int> read_leaves(const Program& program) {
+  std::set<int> leaves;
+  for (const auto& segment : program.segments) {
+    for (const auto& call : segment.calls) {
+      for_each_operand(call, [&](SlotId id) {
+        const Slot& slot = program.slots[static_cast<size_t>(id)];
+        if (slot.where == Slot::Where::kLeaf) leaves.insert(slot.index);
+      });
+    }
+  }
+  return leaves;
+}
+
+std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool only_read) {
+  std::set<int> everywhere;
+  for (const auto& each : plan.programs) {
+    const std::set<int> updated = updated_leaves(each);
+    everywhere.insert(updated.begin(), updated.end());
+  }
+  const std::set<int> own = updated_leaves(program);
+  const std::set<int> read = only_read ? read_leaves(program) : everywhere;
+  std::vector<int> leaves;
+  for (int leaf : everywhere) {
+    if (own.count(leaf) == 0 && read.count(leaf) != 0) leaves.push_back(leaf);
+  }
+  return leaves;
+}
+
+class EndBuilder {
+ public:
+  EndBuilder(const StepEndOptions& options, Plan& plan) : options_(options), plan_(plan) {}
+
+  void build(bool reduces_early) {
+    if (!reduces_early) hold_reductions_back();
+    const bool travels = options_.gather != StepEndOptions::Gather::kOneWorker;
+    add(Kind::kReport);
+    if (any_state(travels)) {
+      for (auto& program : plan_.programs) {
+        append(Kind::kMerge, program).leaves = merged_leaves(plan_, program, travels);
+      }
+    }
+    if (options_.clips_each_replica) clip(Over::kReplica);
+    add_held_back();
+    add_tied();
+    if (reduces()) add(Kind::kAwait);
+    if (options_.loss == StepEndOptions::OnBadLoss::kChecked) add(Kind::kCheck);
+    if (options_.clips_reduced) clip(Over::kAll);
+    update();
+    if (travels) gather();
+  }
+
+ private:
+  static Instruction& append(Kind kind, Program& program) {
+    Instruction& made = program.instructions.emplace_back();
+    made.kind = kind;
+    return made;
+  }
+
+  void add(Kind kind) {
+    for (auto& program : plan_.programs) append(kind, program);
+  }
+
+  void clip(Over over) {
+    for (auto& program : plan_.programs) {
+      Instruction& made = append(Kind::kClip, program);
+      made.over = over;
+      made.gradients = all_gradients(program);
+    }
+  }
+
+  bool any_state(bool travels) const {
+    return std::any_of(plan_.programs.begin(), plan_.programs.end(), [&](const Program& each) {
+      return !merged_leaves(plan_, each, travels).empty();
+    });
+  }
+
+  bool reduces() const {
+    return std::any_of(plan_.programs.begin(), plan_.programs.end(), [](const Program& program) {
+      return std::any_of(program.instructions.begin(), program.instructions.end(),
+                         [](const Instruction& each) { return each.kind == Kind::kReduce; });
+    });
+  }
+
+  void hold_reductions_back() {
+    for (auto& program : plan_.programs) {
+      auto& held = held_back_.emplace_back();
+      auto& all = program.instructions;
+      const auto first = std::stable_partition(all.begin(), all.end(), [](const Instruction& each) {
+        return each.kind != Kind::kReduce;
+      });
+      held.assign(first, all.end());
+      all.erase(first, all.end());
+    }
+  }
+
+  // A program of one device has none where others have some.
+  void add_held_back() {
+    const bool any = std::any_of(held_back_.begin(), held_back_.end(),
+                                 [](const auto& held) { return !held.empty(); });
+    if (!any) return;
+    for (size_t i = 0; i < held_back_.size(); ++i) {
+      Program& program = plan_.programs[i];
+      if (held_back_[i].empty()) append(Kind::kReduce, program);
+      program.instructions.insert(program.instructions.end(), held_back_[i].begin(),
+                                  held_back_[i].end());
+    }
+  }
+
+  void add_tied() {
+    if (plan_.tied.empty()) return;
+    for (size_t i = 0; i < plan_.programs.size(); ++i) {
+      Instruction& made = append(Kind::kReduce, plan_.programs[i]);
+      made.over = Over::kPrograms;
+      made.gradients = tied_gradients(plan_, i);
+    }
+  }
+
+  // Also where the step gives no gradient at all: optimizers may go on with zeros.
+  void update() {
+    for (auto& program : plan_.programs) {
+      add_updates(options_.apply_groups, program);
+      if (program.gradients.empty()) append(Kind::kUpdate, program);
+    }
+  }
+
+  void gather() {
+    const bool only_read = options_.gather == StepEndOptions::Gather::kRead;
+    for (auto& program : plan_.programs) {
+      append(Kind::kGather, program).leaves = gathered_leaves(plan_, program, only_read);
+    }
+  }
+
+  const StepEndOptions& options_;
+  Plan& plan_;
+  std::vector<std::vector<Instruction>> held_back_;  // reductions, by program
+};
+
+}  // namespace
+
+void add_step_end(const StepEndOptions& options, bool reduces_early, Plan& plan) {
+  EndBuilder(options, plan).build(reduces_early);
+}
+
+}  // namespace epl

@@ -1,0 +1,79 @@
+#include "program/step_end.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace epl {
+
+bool ends_step(Instruction::Kind kind) {
+  switch (kind) {
+    case Instruction::Kind::kLoad:
+    case Instruction::Kind::kReceive:
+    case Instruction::Kind::kRun:
+    case Instruction::Kind::kSend:
+    case Instruction::Kind::kReduce:
+      return false;
+    case Instruction::Kind::kReport:
+    case Instruction::Kind::kMerge:
+    case Instruction::Kind::kAwait:
+    case Instruction::Kind::kClip:
+    case Instruction::Kind::kCheck:
+    case Instruction::Kind::kUpdate:
+    case Instruction::Kind::kGather:
+      break;
+  }
+  return true;
+}
+
+size_t begin_of_end(const Program& program) {
+  size_t index = 0;
+  while (index < program.instructions.size() && !ends_step(program.instructions[index].kind)) {
+    ++index;
+  }
+  return index;
+}
+
+namespace {
+
+std::vector<EndPhase> phases_of(const Plan& plan, size_t program) {
+  std::vector<EndPhase> phases;
+  const auto& instructions = plan.programs[program].instructions;
+  for (size_t i = begin_of_end(plan.programs[program]); i < instructions.size(); ++i) {
+    const Instruction& each = instructions[i];
+    const bool goes_on =
+        !phases.empty() && phases.back().kind == each.kind && phases.back().over == each.over;
+    if (!goes_on) phases.push_back({each.kind, each.over, {}});
+    phases.back().instructions.push_back({static_cast<int>(program), &each});
+  }
+  return phases;
+}
+
+}  // namespace
+
+bool has_phase(const std::vector<EndPhase>& phases, Instruction::Kind kind,
+               Instruction::Over over) {
+  return std::any_of(phases.begin(), phases.end(), [&](const EndPhase& phase) {
+    return phase.kind == kind && phase.over == over;
+  });
+}
+
+std::vector<EndPhase> end_of_step(const Plan& plan) {
+  std::vector<EndPhase> all = phases_of(plan, 0);
+  for (size_t program = 1; program < plan.programs.size(); ++program) {
+    const std::vector<EndPhase> own = phases_of(plan, program);
+    EPL_ASSERT(own.size() == all.size(),
+               concat("program ", program, " ends its step in ", own.size(),
+                      " phases, and program 0 in ", all.size()));
+    for (size_t i = 0; i < own.size(); ++i) {
+      EPL_ASSERT(own[i].kind == all[i].kind && own[i].over == all[i].over,
+                 concat("phase ", i, " of the end of program ", program,
+                        " is another one than that of program 0"));
+      all[i].instructions.insert(all[i].instructions.end(), own[i].instructions.begin(),
+                                 own[i].instructions.end());
+    }
+  }
+  return all;
+}
+
+}  // namespace epl

@@ -1,0 +1,147 @@
+#include "sim/simulate_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "program/span_kind.h"
+#include "program/walk.h"
+
+namespace epl {
+namespace {
+
+double cost_of(const PlanCosts::OfInstruction& costs, size_t program, const Instruction& each) {
+  return costs ? costs(static_cast<int>(program), each) : 0;
+}
+
+class Simulation final : public PlanVisitor {
+ public:
+  Simulation(const Plan& plan, const PlanCosts& costs)
+      : plan_(plan), costs_(costs), devices_(plan.programs.size()) {}
+
+  void visit(size_t program, const Instruction& instruction, const Instruction* sent) override {
+    Device& device = devices_[program];
+    switch (instruction.kind) {
+      case Instruction::Kind::kRun:
+        return run(program, instruction, device);
+      case Instruction::Kind::kSend:
+        letters_[&instruction] = {device.free,
+                                  device.free + cost_of(costs_.send, program, instruction)};
+        return;
+      case Instruction::Kind::kReceive:
+        return receive(instruction, letters_.at(sent), device);
+      case Instruction::Kind::kReduce:
+        return reduce(program, instruction, device);
+      default:
+        return;
+    }
+  }
+
+  void visit(const EndPhase& phase) override {
+    if (phase.kind == Instruction::Kind::kAwait) return await();
+    const double begin = latest();
+    for (Device& device : devices_) device.free = begin;
+    for (const auto& [program, instruction] : phase.instructions) {
+      Device& device = devices_[static_cast<size_t>(program)];
+      const auto index = static_cast<size_t>(program);
+      if (phase.kind == Instruction::Kind::kReduce) {
+        reduce(index, *instruction, device);
+      } else {
+        add({kind_of_end(phase), -1, -1, device.free,
+             device.free + cost_of(costs_.end, index, *instruction)},
+            device);
+      }
+    }
+  }
+
+  Timeline timeline() {
+    Timeline made;
+    made.title = concat("simulated, ", plan_.programs.size(),
+                        plan_.programs.size() == 1 ? " program, " : " programs, ",
+                        plan_.micro_batches, " micro batches");
+    made.seconds = latest();
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      const bool pipeline = !plan_.schedule.stages.empty();
+      made.devices.push_back(
+          {pipeline ? concat("stage ", plan_.programs[i].stage) : concat("program ", i),
+           std::move(devices_[i].spans)});
+    }
+    return made;
+  }
+
+ private:
+  struct Device {
+    double free = 0;     // when it is done with all so far
+    double reduced = 0;  // when all of its sums are there
+    std::vector<Span> spans;
+  };
+  struct Letter {
+    double sent = 0;
+    double arrived = 0;
+  };
+
+  static Span::Kind kind_of_end(const EndPhase& phase) {
+    const bool computes =
+        phase.kind == Instruction::Kind::kUpdate || phase.kind == Instruction::Kind::kClip;
+    return computes ? Span::Kind::kUpdate : Span::Kind::kCommunication;
+  }
+
+  static void add(const Span& span, Device& device) {
+    if (span.end > span.begin) device.spans.push_back(span);
+    device.free = span.end;
+  }
+
+  void run(size_t program, const Instruction& run, Device& device) {
+    if (!costs_.run) return;
+    const Segment& segment = plan_.programs[program].segments[static_cast<size_t>(run.segment)];
+    const PlanCosts::Run cost = costs_.run(static_cast<int>(program), run);
+    add({span_kind(segment.kind), segment.chunk, run.micro_batch, device.free,
+         device.free + cost.own},
+        device);
+    add({Span::Kind::kBackward, segment.chunk, run.micro_batch, device.free,
+         device.free + cost.backward},
+        device);
+  }
+
+  // What it waits for before the letter is sent is a bubble.
+  static void receive(const Instruction& instruction, const Letter& letter, Device& device) {
+    if (letter.arrived <= device.free) return;
+    device.free = std::max(device.free, letter.sent);
+    add({Span::Kind::kCommunication, -1, instruction.micro_batch, device.free, letter.arrived},
+        device);
+  }
+
+  void reduce(size_t program, const Instruction& instruction, Device& device) const {
+    device.reduced =
+        std::max(device.reduced, device.free) + cost_of(costs_.reduce, program, instruction);
+  }
+
+  void await() {
+    for (Device& device : devices_) {
+      add({Span::Kind::kCommunication, -1, -1, device.free, std::max(device.free, device.reduced)},
+          device);
+    }
+  }
+
+  double latest() const {
+    double last = 0;
+    for (const Device& device : devices_) last = std::max(last, device.free);
+    return last;
+  }
+
+  const Plan& plan_;
+  const PlanCosts& costs_;
+  std::vector<Device> devices_;
+  std::map<const Instruction*, Letter> letters_;  // by send
+};
+
+}  // namespace
+
+Timeline simulate(const Plan& plan, const PlanCosts& costs) {
+  Simulation simulation(plan, costs);
+  walk(plan, simulation);
+  return simulation.timeline();
+}
+
+}  // namespace epl
