@@ -10,15 +10,9 @@
 
 #include "capture/capture.h"
 #include "ir/graph.h"
+#include "layout/slice_merge.h"
 
 namespace epl {
-
-// How what the slices of a micro batch give becomes what the whole would have given.
-enum class SliceMerge : uint8_t {
-  kMean,    // the same however often the rows come
-  kSum,     // it grows with them
-  kConcat,  // it has a row for each
-};
 
 struct TwoSizes {
   std::vector<int> batch_dims;  // by ValueId; -1: the value has no batch dimension

@@ -9,7 +9,7 @@
 
 namespace epl {
 
-// Of one of the parts that a step averages. `sizes` as for ReadyStep.
+// Of one of the parts that a step averages. `sizes`: how what slices have is merged.
 RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes);
 
 // The same of a step as it was recorded. `parts`: micro batches times replicas.

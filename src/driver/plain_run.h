@@ -14,10 +14,10 @@
 #include "capture/capture.h"
 #include "comm/communicator.h"
 #include "driver/clip.h"
-#include "runtime/local_replicas.h"
 #include "driver/micro_batches.h"
 #include "driver/model.h"
 #include "driver/ready_step.h"
+#include "runtime/local_replicas.h"
 
 namespace epl {
 

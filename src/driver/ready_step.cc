@@ -13,8 +13,7 @@ bool draws_random_numbers(const Graph& graph) {
 }
 
 ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture,
-                     TwoSizes sizes, StageWays& ways, const Cluster& cluster,
-                     ExchangeOptions options)
+                     StageWays& ways, const Cluster& cluster, ExchangeOptions options)
     : compiled_(std::move(step)),
       replicas_(replicas),
       ways_(ways),
@@ -24,10 +23,8 @@ ReadyStep::ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& 
       end_(end_of_step(compiled_.plan)),
       recorded_loss_(capture.loss),
       draws_random_numbers_(epl::draws_random_numbers(compiled_.graph)),
-      sizes_(std::move(sizes)),
       closed_over_(capture.closed_over),
       held_unseen_(capture.held_unseen) {
-  find_outputs();
   check_state();
   replicas.team.run([&](int device) {
     LocalReplica& replica = replicas[device];
@@ -85,17 +82,6 @@ std::vector<int> ReadyStep::devices_of_stage(size_t stage) const {
     if (static_cast<size_t>(place(device).stage) == stage) devices.push_back(device);
   }
   return devices;
-}
-
-void ReadyStep::find_outputs() {
-  for (size_t stage = 0; stage < plan().programs.size(); ++stage) {
-    for (const auto& outputs : plan().programs[stage].outputs) {
-      if (outputs.loss != kNoSlot) loss_stage_ = static_cast<int>(stage);
-      for (const auto& metric : outputs.metrics) {
-        metric_stages_[metric.name] = static_cast<int>(stage);
-      }
-    }
-  }
 }
 
 // Stages run at the same time: what one of them writes no other one may touch.
@@ -162,12 +148,6 @@ at::Tensor ReadyStep::piece_of_state(size_t stage, int index, const at::Tensor& 
   const PlanLeaf& leaf = plan().programs[stage].leaves[static_cast<size_t>(index)];
   if (leaf.cut_dim < 0) return whole;
   return whole.narrow(leaf.cut_dim, leaf.piece.begin, leaf.piece.length);
-}
-
-int ReadyStep::loss_slices() const {
-  const int group = placement().group(loss_stage_);
-  if (placement().parts(group) > 1) return compiled_.loss_of_slices ? placement().parts(group) : 1;
-  return placement().stage_devices[static_cast<size_t>(loss_stage_)];
 }
 
 // Which rows of a micro batch this worker has, where its parts lie on several workers.

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "capture/capture.h"
-#include "capture/two_sizes.h"
 #include "driver/compile.h"
 #include "driver/stage_ways.h"
 #include "driver/step_gradients.h"
@@ -26,8 +25,8 @@ bool draws_random_numbers(const Graph& graph);
 
 class ReadyStep {
  public:
-  ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture, TwoSizes sizes,
-            StageWays& ways, const Cluster& cluster, ExchangeOptions options);
+  ReadyStep(CompiledStep step, LocalReplicas& replicas, const Capture& capture, StageWays& ways,
+            const Cluster& cluster, ExchangeOptions options);
 
   const Plan& plan() const { return compiled_.plan; }
   const CompiledStep& compiled() const { return compiled_; }
@@ -37,18 +36,12 @@ class ReadyStep {
   const StepGradients& gradients() const { return *gradients_; }
   double recorded_loss() const { return recorded_loss_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
-  const TwoSizes& sizes() const { return sizes_; }  // empty where micro batches are not cut
 
   // Of a device of this worker.
   Place place(int device) const { return placement().place(replicas_.first + device); }
   const Program& program(int device) const {
     return plan().programs[static_cast<size_t>(place(device).stage)];
   }
-  // The stage that computes the loss, or a metric.
-  int loss_stage() const { return loss_stage_; }
-  // Devices that each have the loss of a part of the rows.
-  int loss_slices() const;
-  int metric_stage(const std::string& name) const { return metric_stages_.at(name); }
 
   // A variable that the step function reads holds another tensor, or other memory, than when it was
   // recorded.
@@ -92,7 +85,6 @@ class ReadyStep {
   WrittenState::Merge merge_of(size_t stage, int index) const;
   at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
-  void find_outputs();
   void make_groups();
   void check_state() const;
   std::vector<int> devices_of_stage(size_t stage) const;
@@ -100,8 +92,6 @@ class ReadyStep {
   CompiledStep compiled_;
   LocalReplicas& replicas_;
   StageWays& ways_;
-  int loss_stage_ = 0;
-  std::map<std::string, int> metric_stages_;
   // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
   // By stage and written leaf, where it decides how they are merged: what was there before the run.
@@ -114,7 +104,6 @@ class ReadyStep {
   const std::vector<EndPhase> end_;
   const double recorded_loss_;
   const bool draws_random_numbers_;
-  const TwoSizes sizes_;
   const std::vector<ClosedOver> closed_over_;
   std::vector<HeldUnseen> held_unseen_;
 };

@@ -21,6 +21,7 @@
 #include "driver/device_numbers.h"
 #include "driver/loss_of_parts.h"
 #include "driver/micro_batches.h"
+#include "driver/outputs.h"
 #include "driver/stage_parameters.h"
 #include "driver/state_snapshot.h"
 #include "runtime/counted_targets.h"
@@ -239,9 +240,7 @@ Capture Recordings::record(const Batch& batch, double seed) {
   if (copies && captured.unreplayable.empty()) {
     captured.unreplayable = writes_in_shared_memory(captured.graph);
   }
-  const bool sums =
-      subject_.config.get<std::string>("communication.gradients_reduce_method") == "sum";
-  if (sums && !loss_is_sum_) {
+  if (!averages() && !loss_is_sum_) {
     loss_is_sum_ = loss_of_recorded(captured.graph, 0).kind == OverRows::kSum;
   }
   return captured;
@@ -411,9 +410,13 @@ std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const C
     ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
   }
   note_loss_of_parts(compiled, sizes);
-  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, std::move(sizes),
-                                     *ways_, subject_.job.cluster(),
-                                     exchange_options(subject_.config));
+  settle_outputs(sizes, *placement_, averages(), compiled);
+  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, *ways_,
+                                     subject_.job.cluster(), exchange_options(subject_.config));
+}
+
+bool Recordings::averages() const {
+  return subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
 }
 
 // Said once.
@@ -422,9 +425,7 @@ void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& size
   if (parts < 2) return;
   const RowResult loss = loss_of_part(compiled, sizes);
   if (loss.kind == OverRows::kSum) sizes.loss_of_parts = SliceMerge::kSum;
-  const bool averages =
-      subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
-  tell_once(remark_on_loss(loss, parts, averages), told_of_loss_);
+  tell_once(remark_on_loss(loss, parts, averages()), told_of_loss_);
   tell_once(remark_on_metrics(compiled.graph, parts), told_of_metrics_);
 }
 
@@ -439,9 +440,7 @@ void Recordings::note_loss_of_plain(const Graph& recorded) {
     loss = loss_of_recorded(recorded, parts);
   } catch (const std::exception&) {
   }
-  const bool averages =
-      subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
-  tell_once(remark_on_loss(loss, parts, averages), told_of_loss_);
+  tell_once(remark_on_loss(loss, parts, averages()), told_of_loss_);
 }
 
 void Recordings::tell_once(const std::string& remark, bool& told) const {

@@ -139,7 +139,9 @@ class Recordings {
                                         TwoSizes sizes);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void agree_that_it_changes(bool changed, const Batch& batch, int64_t step);
-  bool gathers() const;  // parameters are brought to all workers after each step
+  bool gathers() const;
+  bool averages() const;  // gradients are reduced by their mean  // parameters are brought to all
+                          // workers after each step
   void bring_home();
   void forget_all();
   void forget_out_of_date();

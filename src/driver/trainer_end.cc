@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "driver/merge.h"
 #include "driver/stage_parameters.h"
 #include "driver/trainer_impl.h"
+#include "runtime/merge_outputs.h"
 #include "runtime/step_end.h"
 
 namespace epl {
@@ -122,9 +122,9 @@ class Trainer::Impl::End final : public StepEnd {
  private:
   void report() override {
     trainer_.job->watch().doing(trainer_.steps, "merge");
-    const double loss = merged_loss(runs_, ready_, !trainer_.takes_mean());
-    result.loss = trainer_.meet_after_run(loss, batches_);
-    result.metrics = merge_metrics(runs_, ready_, trainer_.job->workers(), trainer_.replicas.first);
+    result.loss = trainer_.meet_after_run(merged_loss(runs_, ready_.plan()), batches_);
+    result.metrics =
+        merge_metrics(runs_, {ready_.plan(), trainer_.job->workers(), ready_.place(0).replica});
     trainer_.keep_timeline(ready_, runs_);
   }
 

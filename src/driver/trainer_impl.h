@@ -113,13 +113,7 @@ struct Trainer::Impl {
   bool takes_mean() const {
     return config.get<std::string>("communication.gradients_reduce_method") == "mean";
   }
-  // The gradient of the loss of one micro batch on one device of a stage with so many.
-  double seed(const ReadyStep& ready, int slices) const {
-    const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
-    const double of_slice = ready.sizes().loss == SliceMerge::kMean ? 1.0 / slices : 1.0;
-    return takes_mean() ? of_slice / (parts * ready.plan().replicas) : of_slice;
-  }
-  // The same where every device is a replica of its own.
+  // The gradient of the loss of one micro batch where every device is a replica of its own.
   double plain_seed() const {
     const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
     return takes_mean() ? 1.0 / (parts * devices()) : 1;

@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "config/libtorch.h"
-#include "driver/merge.h"
 #include "driver/plain_run.h"
 #include "driver/trainer_impl.h"
+#include "runtime/merge_outputs.h"
 
 namespace epl {
 

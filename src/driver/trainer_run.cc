@@ -130,14 +130,13 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   if (ready.draws_random_numbers()) replicas.begin_step();
   ready.begin(steps);
   job->watch().doing(steps, "compute");
-  const double seed_of_device = seed(ready, ready.loss_slices());
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
   try {
     job->team().run([&](int device) {
       const bool reads = ready.placement().group(ready.place(device).stage) == 0;
       const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
-      ready.run(device, reads ? &batches[reader] : nullptr, seed_of_device,
+      ready.run(device, reads ? &batches[reader] : nullptr, ready.plan().seed,
                 runs[static_cast<size_t>(device)]);
     });
     ready.finish();
@@ -180,8 +179,9 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>&
   const DeviceRun* found = nullptr;
   bool random = draws_random_numbers(ready.compiled().graph);
   for (int device = 0; device < replicas.size(); ++device) {
-    const bool same_rows = ready.loss_slices() == ready.placement().stage_devices[0];
-    const bool computes = ready.place(device).stage == ready.loss_stage() && same_rows;
+    const PlanOutput& output = ready.plan().loss;
+    const bool same_rows = output.slices() == ready.placement().stage_devices[0];
+    const bool computes = ready.place(device).stage == output.program && same_rows;
     if (!computes || reader_of(ready, device) != reader) continue;
     found = &runs[static_cast<size_t>(device)];
     random &= replicas.first + device != 0;

@@ -2,9 +2,10 @@
 #include <iostream>
 
 #include "base/check.h"
-#include "driver/merge.h"
+#include "driver/outputs.h"
 #include "driver/state_snapshot.h"
 #include "driver/trainer_impl.h"
+#include "runtime/merge_outputs.h"
 
 namespace epl {
 
@@ -73,7 +74,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
   PlainRequest request{batches,
                        {},
                        why_divided(ready),
-                       seed(ready, slices),
+                       seed_for(ready.plan(), takes_mean(), slices),
                        options,
                        clips_locally(ready),
                        local_scale(ready),
@@ -95,8 +96,8 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
   PlainStep plain = run_plain_step(model, function, request, before);
   plain.parts = parts_of(ready);
   if (request.divided.empty()) return plain;
-  if (ready.sizes().loss == SliceMerge::kSum) plain.loss *= slices;
-  plain.loss *= parts_in_loss(ready, !takes_mean());
+  if (ready.plan().loss.merge == SliceMerge::kSum) plain.loss *= slices;
+  plain.loss *= parts_in_loss(ready.plan());
   plain.loss *= static_cast<double>(batches.size()) / (placement.replicas * slices);
   plain.loss = sum_over_workers(plain.loss);
   return plain;

@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "driver/clip.h"
-#include "driver/merge.h"
 #include "driver/model_snapshot.h"
+#include "runtime/merge_outputs.h"
 
 namespace epl {
 namespace {

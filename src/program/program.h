@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "layout/layout.h"
+#include "layout/slice_merge.h"
 #include "layout/tensor_type.h"
 #include "program/schedule.h"
 
@@ -195,6 +196,20 @@ struct Program {
   }
 };
 
+// The loss or a metric of a step: how what devices and micro batches have of it becomes one.
+struct PlanOutput {
+  std::string collection;  // of a metric
+  std::string name;
+  int program = 0;                       // that computes it; of several the last
+  int devices = 1;                       // of one replica that have it
+  bool all_alike = false;                // each of them has that of all rows of the micro batch
+  SliceMerge merge = SliceMerge::kMean;  // else: of their rows, to that of all
+  int batch_dim = -1;                    // kConcat
+
+  // Devices of a replica that have rows of their own.
+  int slices() const { return all_alike ? 1 : devices; }
+};
+
 struct Plan {
   // One a role: in a pipeline one a stage, and one a device where operators are cut over devices.
   std::vector<Program> programs;
@@ -218,6 +233,12 @@ struct Plan {
   }
   int micro_batches = 1;
   int replicas = 1;  // model replicas in the whole cluster; each runs every program
+  // The gradient of the loss of one micro batch on one device: its share in that of the step.
+  double seed = 1;
+  // The loss of the step is the sum of what all micro batches and devices have, over this.
+  double loss_parts = 1;
+  PlanOutput loss;
+  std::vector<PlanOutput> metrics;
 
   bool has_guards() const {
     return std::any_of(programs.begin(), programs.end(),

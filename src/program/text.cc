@@ -220,6 +220,44 @@ std::string print_role(const Plan& plan, size_t program) {
                 human_bytes(role.arena_bytes));
 }
 
+std::string print_merge(const PlanOutput& output) {
+  const bool plain = output.devices == 1 && !output.all_alike && output.merge == SliceMerge::kMean;
+  if (plain) return "";
+  const std::string who = concat(", ", output.devices, " devices");
+  if (output.all_alike) return who + " alike";
+  switch (output.merge) {
+    case SliceMerge::kMean:
+      return who + ", mean";
+    case SliceMerge::kSum:
+      return who + ", sum";
+    case SliceMerge::kConcat:
+      break;
+  }
+  return who + concat(", rows in dim ", output.batch_dim);
+}
+
+// Numbers that read back as they were.
+std::string print_number(double number) {
+  std::ostringstream out;
+  out << std::setprecision(17) << number;
+  return out.str();
+}
+
+// Nothing of a loss that is that of one micro batch on one device.
+void print_outputs(const Plan& plan, std::ostream& out) {
+  const PlanOutput& loss = plan.loss;
+  const bool plain = loss.program == 0 && loss.devices == 1 && plan.seed == 1 &&
+                     plan.loss_parts == 1 && loss.merge == SliceMerge::kMean;
+  if (!plain) {
+    out << "loss      program " << loss.program << print_merge(loss) << ", over "
+        << print_number(plan.loss_parts) << ", seed " << print_number(plan.seed) << "\n";
+  }
+  for (const auto& metric : plan.metrics) {
+    out << "metric    " << metric.collection << " " << quoted(metric.name) << " program "
+        << metric.program << print_merge(metric) << "\n";
+  }
+}
+
 void print_program(const Program& program, std::ostream& out) {
   for (size_t j = 0; j < program.instructions.size(); ++j) {
     out << std::setw(4) << j << "  " << print_instruction(program, program.instructions[j]) << "\n";
@@ -260,6 +298,7 @@ std::string print_plan(const Plan& plan) {
       << " micro batches" << print_devices(plan) << ", arena " << human_bytes(largest_arena(plan))
       << "\n";
   for (const auto& remark : plan.remarks) out << "note      " << remark << "\n";
+  print_outputs(plan, out);
   if (!plan.schedule.stages.empty()) out << print_schedule(plan.schedule);
   for (size_t i = 0; i < plan.transfers.size(); ++i) {
     out << "transfer " << i << "  " << print_transfer(plan, plan.transfers[i]) << "\n";

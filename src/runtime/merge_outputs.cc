@@ -1,10 +1,10 @@
-#include "driver/merge.h"
+#include "runtime/merge_outputs.h"
 
 #include <epl/collection.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include "base/check.h"
-#include "driver/metrics.h"
+#include "runtime/merge_metric.h"
 
 namespace epl {
 namespace {
@@ -14,10 +14,20 @@ bool is_local(const std::string& collection) {
          collection == collections::kLocalConcat;
 }
 
+at::Tensor joined(const std::vector<at::Tensor>& of_slices, const PlanOutput& output) {
+  const at::Tensor& one = of_slices[0];
+  if (output.merge == SliceMerge::kConcat) return at::cat(of_slices, output.batch_dim);
+  if (output.merge == SliceMerge::kSum) {
+    return at::stack(of_slices).sum(0).to(one.scalar_type());
+  }
+  return one.is_floating_point() ? at::stack(of_slices).mean(0) : one;
+}
+
 // `parts`: those of each device, micro batch by micro batch. Gives those of each replica.
 std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t micro_batches,
-                                    size_t slices, const TwoSizes& sizes, size_t metric) {
-  std::vector<at::Tensor> joined;
+                                    const PlanOutput& output) {
+  std::vector<at::Tensor> whole;
+  const auto slices = static_cast<size_t>(output.devices);
   const size_t replicas = parts.size() / micro_batches / slices;
   for (size_t replica = 0; replica < replicas; ++replica) {
     for (size_t i = 0; i < micro_batches; ++i) {
@@ -25,25 +35,10 @@ std::vector<at::Tensor> join_slices(const std::vector<at::Tensor>& parts, size_t
       for (size_t slice = 0; slice < slices; ++slice) {
         of_slices.push_back(parts[(replica * slices + slice) * micro_batches + i]);
       }
-      const at::Tensor& one = of_slices[0];
-      if (sizes.metrics[metric] == SliceMerge::kConcat) {
-        joined.push_back(at::cat(of_slices, sizes.metric_batch_dims[metric]));
-      } else if (sizes.metrics[metric] == SliceMerge::kSum) {
-        joined.push_back(at::stack(of_slices).sum(0).to(one.scalar_type()));
-      } else {
-        joined.push_back(one.is_floating_point() ? at::stack(of_slices).mean(0) : one);
-      }
+      whole.push_back(joined(of_slices, output));
     }
   }
-  return joined;
-}
-
-// Devices that a layer is split over all have its metrics, those of slices aside.
-bool all_have_the_same(const ReadyStep& step, size_t metric) {
-  const std::vector<bool>& of_slices = step.compiled().metrics_of_slices;
-  const int stage = step.metric_stage(step.compiled().graph.metrics[metric].name);
-  const bool cut = metric < of_slices.size() && of_slices[metric];
-  return !cut && step.placement().parts(step.placement().group(stage)) > 1;
+  return whole;
 }
 
 // Whether all parts or any of them must be true the step alone can say.
@@ -57,12 +52,20 @@ void check_mergeable(const std::string& name, const std::string& collection, at:
                    ".to(torch::kLong) is summed; or epl::add_to_collection(GLOBAL_CONCAT, ...)"));
 }
 
-void check_mergeable(const ReadyStep& step, size_t metric, size_t slices) {
-  const Graph& graph = step.compiled().graph;
-  const Metric& merged = graph.metrics[metric];
-  const auto parts = static_cast<size_t>(step.plan().replicas * step.plan().micro_batches);
-  check_mergeable(merged.name, merged.collection, graph.value(merged.value).type.dtype,
-                  all_have_the_same(step, metric) ? parts : parts * slices);
+// The type of a metric is that of its slot.
+at::ScalarType type_of(const Plan& plan, const PlanOutput& metric) {
+  const Program& program = plan.programs[static_cast<size_t>(metric.program)];
+  for (const auto& outputs : program.outputs) {
+    for (const auto& made : outputs.metrics) {
+      if (made.name == metric.name) return program.slots[static_cast<size_t>(made.slot)].type.dtype;
+    }
+  }
+  return at::kFloat;
+}
+
+void check_mergeable(const Plan& plan, const PlanOutput& metric) {
+  const auto parts = static_cast<size_t>(plan.replicas * plan.micro_batches * metric.slices());
+  check_mergeable(metric.name, metric.collection, type_of(plan, metric), parts);
 }
 
 }  // namespace
@@ -90,58 +93,47 @@ std::vector<at::Tensor> gather_from_workers(const std::vector<at::Tensor>& mine,
   return result;
 }
 
-double parts_in_loss(const ReadyStep& step, bool sums) {
-  if (!sums || step.sizes().loss_of_parts != SliceMerge::kSum) return 1;
-  return static_cast<double>(step.plan().replicas) * step.plan().micro_batches;
+double parts_in_loss(const Plan& plan) {
+  const double parts = static_cast<double>(plan.replicas) * plan.micro_batches;
+  const double slices = plan.loss.merge == SliceMerge::kSum ? 1 : plan.loss.devices;
+  return parts * slices / plan.loss_parts;
 }
 
-double merged_loss(const std::vector<DeviceRun>& runs, const ReadyStep& step, bool sums) {
-  const Plan& plan = step.plan();
-  // Parts that all have the loss of all rows have its mean as well.
-  const int slices = step.placement().devices_of_group(step.placement().group(step.loss_stage()));
-  const double count = static_cast<double>(plan.replicas) * slices * plan.micro_batches;
-  double mean = 0;  // as the plain loop adds up shares
+double merged_loss(const std::vector<DeviceRun>& runs, const Plan& plan) {
+  double merged = 0;  // as the plain loop adds up shares
   for (const auto& run : runs) {
-    for (double loss : run.losses) mean += loss / count;
+    for (double loss : run.losses) merged += loss / plan.loss_parts;
   }
-  mean *= parts_in_loss(step, sums);
-  return step.sizes().loss == SliceMerge::kSum ? mean * slices : mean;
+  return merged;
 }
 
 std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& runs,
-                                                const ReadyStep& step, Communicator* workers,
-                                                int first) {
+                                                const MetricsRequest& request) {
+  const Plan& plan = request.plan;
   std::map<std::string, at::Tensor> merged;
-  const auto& metrics = step.compiled().graph.metrics;
-  const auto micro_batches = static_cast<size_t>(step.plan().micro_batches);
-  for (size_t i = 0; i < metrics.size(); ++i) {
-    const std::string& name = metrics[i].name;
-    const auto stage = static_cast<size_t>(step.metric_stage(name));
-    const Placement& placement = step.placement();
-    const auto slices =
-        static_cast<size_t>(placement.devices_of_group(placement.group(static_cast<int>(stage))));
-    check_mergeable(step, i, slices);
+  const auto micro_batches = static_cast<size_t>(plan.micro_batches);
+  for (const PlanOutput& metric : plan.metrics) {
+    check_mergeable(plan, metric);
     std::vector<at::Tensor> parts;
-    size_t devices = 0;
+    int devices = 0;
     for (const auto& run : runs) {
-      const auto own = run.metrics.find(name);
+      const auto own = run.metrics.find(metric.name);
       if (own == run.metrics.end()) continue;
       ++devices;
       parts.insert(parts.end(), own->second.parts.begin(), own->second.parts.end());
     }
-    const bool local = is_local(metrics[i].collection);
-    const bool stays =
-        local && devices % slices == 0 && devices > 0 && !step.placement().has_roles();
-    const bool gathers = workers != nullptr && !stays;
-    if (gathers) parts = gather_from_workers(parts, *workers);
-    if (slices > 1) parts = join_slices(parts, micro_batches, slices, step.sizes(), i);
+    const bool local = is_local(metric.collection);
+    const bool whole_replicas = devices > 0 && devices % metric.devices == 0;
+    const bool stays = local && whole_replicas && plan.programs.size() == 1;
+    const bool gathers = request.workers != nullptr && !stays;
+    if (gathers) parts = gather_from_workers(parts, *request.workers);
+    if (metric.devices > 1) parts = join_slices(parts, micro_batches, metric);
     if (local) {
-      const auto own = static_cast<size_t>(step.placement().place(first).replica);
-      const size_t replica = gathers ? own : 0;
+      const auto replica = static_cast<size_t>(gathers ? request.replica : 0);
       const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(replica * micro_batches);
       parts = {begin, begin + static_cast<std::ptrdiff_t>(micro_batches)};
     }
-    merged[name] = merge_metric(metrics[i].collection, parts);
+    merged[metric.name] = merge_metric(metric.collection, parts);
   }
   return merged;
 }

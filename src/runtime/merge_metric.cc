@@ -1,4 +1,4 @@
-#include "driver/metrics.h"
+#include "runtime/merge_metric.h"
 
 #include <ATen/Functions.h>
 #include <epl/collection.h>
