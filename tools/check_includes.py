@@ -27,6 +27,7 @@ MAY_INCLUDE = {
     'passes': 'sharding cost ops ir layout',
     'program': 'layout',
     'plan': 'program cost ops ir layout',
+    'compile': 'capture passes sharding cost plan program ops ir layout',
     'comm': '',
     'runtime': 'program comm layout',
     'sim': 'program',

@@ -16,9 +16,10 @@ namespace epl {
 
 struct TwoSizes {
   std::vector<int> batch_dims;  // by ValueId; -1: the value has no batch dimension
-  // How the losses of micro batches and replicas make up that of all rows (driver/loss_of_parts.h).
+  // How the losses of micro batches and replicas make up that of all rows
+  // (compile/loss_of_parts.h).
   SliceMerge loss_of_parts = SliceMerge::kMean;
-  // By driver/cut_rows.h:
+  // By compile/cut_rows.h:
   SliceMerge loss = SliceMerge::kMean;
   std::vector<SliceMerge> metrics;     // as Graph::metrics
   std::vector<int> metric_batch_dims;  // as Graph::metrics; of those that are joined

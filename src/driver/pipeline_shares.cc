@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "driver/placement.h"
+#include "compile/placement.h"
 
 namespace epl {
 namespace {

@@ -9,9 +9,9 @@
 #include "base/check.h"
 #include "config/collected.h"
 #include "config/scopes.h"
-#include "driver/device_numbers.h"
-#include "driver/written_state.h"
 #include "runtime/counted_targets.h"
+#include "runtime/device_numbers.h"
+#include "runtime/written_state.h"
 
 namespace epl {
 namespace {

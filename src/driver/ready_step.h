@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "capture/capture.h"
-#include "driver/compile.h"
+#include "compile/compile.h"
 #include "driver/stage_ways.h"
 #include "driver/step_gradients.h"
-#include "driver/written_state.h"
 #include "program/step_end.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
 #include "runtime/interpreter.h"
 #include "runtime/local_replicas.h"
 #include "runtime/stage_mail.h"
+#include "runtime/written_state.h"
 
 namespace epl {
 

@@ -12,19 +12,19 @@
 #include "capture/made_under_split.h"
 #include "capture/thread_modes.h"
 #include "capture/watched_inputs.h"
+#include "compile/cut_rows.h"
+#include "compile/loss_of_parts.h"
+#include "compile/outputs.h"
 #include "config/checks.h"
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
 #include "driver/clip.h"
-#include "driver/cut_rows.h"
-#include "driver/device_numbers.h"
-#include "driver/loss_of_parts.h"
 #include "driver/micro_batches.h"
-#include "driver/outputs.h"
 #include "driver/stage_parameters.h"
 #include "driver/state_snapshot.h"
 #include "runtime/counted_targets.h"
+#include "runtime/device_numbers.h"
 
 namespace epl {
 namespace {

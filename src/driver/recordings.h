@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "capture/same_step.h"
+#include "compile/placement.h"
+#include "compile/split_step.h"
 #include "driver/auto_stages.h"
 #include "driver/job.h"
-#include "driver/placement.h"
 #include "driver/ready_step.h"
-#include "driver/split_step.h"
 #include "driver/written_batch.h"
 
 namespace epl {

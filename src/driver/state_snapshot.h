@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "driver/compile.h"
+#include "compile/compile.h"
 
 namespace epl {
 

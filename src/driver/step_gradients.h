@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "driver/compile.h"
+#include "compile/compile.h"
 #include "driver/gradient_history.h"
 #include "driver/model.h"
 #include "program/placement.h"

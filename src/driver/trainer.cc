@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "driver/agreement.h"
 #include "driver/checkpoint_file.h"
-#include "driver/measured_costs.h"
 #include "driver/pipeline_shares.h"
 #include "driver/stage_optimizers.h"
 #include "driver/stage_parameters.h"
@@ -20,6 +19,7 @@
 #include "ops/facts.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"
+#include "sim/measured_costs.h"
 
 namespace epl {
 

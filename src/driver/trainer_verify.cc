@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "base/check.h"
-#include "driver/outputs.h"
+#include "compile/outputs.h"
 #include "driver/state_snapshot.h"
 #include "driver/trainer_impl.h"
 #include "runtime/merge_outputs.h"

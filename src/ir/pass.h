@@ -1,4 +1,4 @@
-// A Pass rewrites a Graph. driver/compile.cc holds the list of passes and their reasons.
+// A Pass rewrites a Graph. compile/compile.cc holds the list of passes and their reasons.
 #pragma once
 
 #include <memory>

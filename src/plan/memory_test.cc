@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "driver/compile.h"
+#include "compile/compile.h"
 #include "tests/models/steps.h"
 
 namespace epl {

@@ -9,9 +9,6 @@
 namespace epl {
 namespace {
 
-using Kind = Instruction::Kind;
-using Over = Instruction::Over;
-
 std::vector<int> all_gradients(const Program& program) {
   std::vector<int> all(program.gradients.size());
   std::iota(all.begin(), all.end(), 0);
@@ -68,6 +65,9 @@ std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool 
 }
 
 class EndBuilder {
+  using Kind = Instruction::Kind;
+  using Over = Instruction::Over;
+
  public:
   EndBuilder(const StepEndOptions& options, Plan& plan) : options_(options), plan_(plan) {}
 

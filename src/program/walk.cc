@@ -9,9 +9,9 @@
 namespace epl {
 namespace {
 
-class Walk {
+class PlanWalk {
  public:
-  Walk(const Plan& plan, PlanVisitor& visitor)
+  PlanWalk(const Plan& plan, PlanVisitor& visitor)
       : plan_(plan), visitor_(visitor), next_(plan.programs.size(), 0) {
     for (const auto& program : plan.programs) ends_.push_back(begin_of_end(program));
   }
@@ -64,6 +64,6 @@ class Walk {
 
 }  // namespace
 
-void walk(const Plan& plan, PlanVisitor& visitor) { Walk(plan, visitor).run(); }
+void walk(const Plan& plan, PlanVisitor& visitor) { PlanWalk(plan, visitor).run(); }
 
 }  // namespace epl

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "driver/compile.h"
+#include "compile/compile.h"
 #include "ir/text.h"
 #include "program/text.h"
 #include "tests/golden/golden_file.h"

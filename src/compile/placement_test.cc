@@ -1,4 +1,4 @@
-#include "driver/placement.h"
+#include "compile/placement.h"
 
 #include <gmock/gmock.h>
 

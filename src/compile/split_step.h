@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "driver/compile.h"
+#include "compile/compile.h"
 
 namespace epl {
 

@@ -1,11 +1,11 @@
-#include "driver/compile.h"
+#include "compile/compile.h"
 
 #include <c10/core/TensorOptions.h>
 
 #include "base/check.h"
+#include "compile/cut_rows.h"
+#include "compile/split_step.h"
 #include "cost/node_cost.h"
-#include "driver/cut_rows.h"
-#include "driver/split_step.h"
 #include "passes/assign_chunks.h"
 #include "passes/batched_products.h"
 #include "passes/dead_code.h"

@@ -1,11 +1,11 @@
-#include "driver/split_step.h"
+#include "compile/split_step.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/check.h"
 #include "capture/made_under_split.h"
-#include "driver/cut_rows.h"
+#include "compile/cut_rows.h"
 #include "passes/assign_chunks.h"
 #include "passes/batched_products.h"
 #include "passes/dead_code.h"

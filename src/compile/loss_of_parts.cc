@@ -1,4 +1,4 @@
-#include "driver/loss_of_parts.h"
+#include "compile/loss_of_parts.h"
 
 #include <epl/collection.h>
 

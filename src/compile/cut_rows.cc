@@ -1,4 +1,4 @@
-#include "driver/cut_rows.h"
+#include "compile/cut_rows.h"
 
 #include "base/check.h"
 #include "ops/rule_parts.h"

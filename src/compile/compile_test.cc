@@ -1,5 +1,5 @@
 // A compiled step against the step itself: loss, metrics and gradients of one micro batch.
-#include "driver/compile.h"
+#include "compile/compile.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "driver/written_state.h"
+#include "runtime/written_state.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "driver/cut_rows.h"
+#include "compile/cut_rows.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "driver/outputs.h"
+#include "compile/outputs.h"
 
 namespace epl {
 namespace {

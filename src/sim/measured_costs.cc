@@ -1,4 +1,4 @@
-#include "driver/measured_costs.h"
+#include "sim/measured_costs.h"
 
 #include <algorithm>
 #include <map>

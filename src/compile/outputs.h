@@ -2,7 +2,7 @@
 #pragma once
 
 #include "capture/two_sizes.h"
-#include "driver/compile.h"
+#include "compile/compile.h"
 
 namespace epl {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "driver/compile.h"
+#include "compile/compile.h"
 #include "sharding/rows.h"
 
 namespace epl {
