@@ -50,7 +50,7 @@ void settle_outputs(const TwoSizes& sizes, const Placement& placement, bool aver
     output.name = metrics[i].name;
     if (i >= sizes.metrics.size()) continue;
     output.merge = sizes.metrics[i];
-    output.batch_dim = sizes.metric_batch_dims[i];
+    if (output.merge == SliceMerge::kConcat) output.batch_dim = sizes.metric_batch_dims[i];
   }
   find_programs(plan);
   find_devices(placement, step.loss_of_slices, plan.loss);

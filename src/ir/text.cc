@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "layout/constant_text.h"
+#include "layout/shard.h"
 
 namespace epl {
 namespace {
@@ -47,7 +48,16 @@ std::string print_argument(const Argument& argument) {
   return print_constant(argument.constant);
 }
 
-std::string print_leaf(const Leaf& leaf) {
+// What a constant of one element holds.
+std::string print_content(const at::Tensor& tensor) {
+  const bool is_number =
+      tensor.defined() && tensor.numel() == 1 && tensor.layout() == c10::kStrided;
+  if (!is_number) return "";
+  const bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  return concat(" ", print_constant(c10::IValue(tensor.item())), wrapped ? " number" : "");
+}
+
+std::string print_kind(const Leaf& leaf) {
   switch (leaf.kind) {
     case Leaf::Kind::kInput:
       return concat("input ", leaf.index);
@@ -60,15 +70,34 @@ std::string print_leaf(const Leaf& leaf) {
     case Leaf::Kind::kConstant:
       break;
   }
-  std::string text = "constant " + quoted(leaf.name);
-  if (leaf.tensor.defined() && leaf.tensor.numel() == 1 && leaf.tensor.layout() == c10::kStrided) {
-    text += " " + print_constant(c10::IValue(leaf.tensor.item()));
-    if (leaf.tensor.unsafeGetTensorImpl()->is_wrapped_number()) text += " number";
-  }
+  return "constant " + quoted(leaf.name) + print_content(leaf.tensor);
+}
+
+std::string print_leaf(const Leaf& leaf) {
+  const bool is_input = leaf.kind == Leaf::Kind::kInput;
+  const bool has_name = !is_input && leaf.kind != Leaf::Kind::kSeed;
+  std::string text = print_kind(leaf) + print_shard({leaf.cut_dim, leaf.piece, leaf.whole});
+  if (!is_input && leaf.index != 0) text += concat(" index ", leaf.index);
+  if (!has_name && !leaf.name.empty()) text += " named " + quoted(leaf.name);
   return text;
 }
 
+std::string print_gradient(const Graph& graph, const Gradient& gradient) {
+  const std::string& name = graph.leaves.at(static_cast<size_t>(gradient.parameter)).name;
+  const bool by_name = parameter_named(graph, name) == gradient.parameter;
+  return concat("gradient ", by_name ? quoted(name) : concat("leaf ", gradient.parameter), " ",
+                print_value(gradient.value));
+}
+
 }  // namespace
+
+int parameter_named(const Graph& graph, const std::string& name) {
+  for (size_t i = 0; i < graph.leaves.size(); ++i) {
+    const Leaf& leaf = graph.leaves[i];
+    if (leaf.kind == Leaf::Kind::kParameter && leaf.name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
 
 std::string print_node(const Graph& graph, const Node& node) {
   std::vector<std::string> arguments;
@@ -77,6 +106,7 @@ std::string print_node(const Graph& graph, const Node& node) {
                      join(arguments, ", ") + ")";
   text += node.phase == Phase::kForward ? " {forward" : " {backward";
   if (node.taskgraph >= 0) text += concat(" ", node.taskgraph);
+  if (node.chunk != 0) text += concat(" chunk ", node.chunk);
   text += "}";
   if (node.expects) text += " expects " + print_constant(*node.expects);
   return text;
@@ -97,13 +127,10 @@ std::string print_graph(const Graph& graph) {
   for (const auto& node : graph.nodes) out << "  " << print_node(graph, node) << "\n";
   std::vector<std::string> returned{"loss " + print_value(graph.loss)};
   for (const auto& metric : graph.metrics) {
-    returned.push_back(concat("metric ", metric.collection, " ", quoted(metric.name), " ",
-                              print_value(metric.value)));
+    returned.push_back(concat("metric ", word_or_quoted(metric.collection), " ",
+                              quoted(metric.name), " ", print_value(metric.value)));
   }
-  for (const auto& gradient : graph.gradients) {
-    const Leaf& leaf = graph.leaves.at(static_cast<size_t>(gradient.parameter));
-    returned.push_back(concat("gradient ", quoted(leaf.name), " ", print_value(gradient.value)));
-  }
+  for (const auto& gradient : graph.gradients) returned.push_back(print_gradient(graph, gradient));
   out << "  return " << join(returned, ", ") << "\n";
   return out.str();
 }

@@ -2,57 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "base/text.h"
-#include "layout/constant_text.h"
+#include "ir/test_describe.h"
 #include "tests/models/steps.h"
 
 namespace epl {
 namespace {
-
-// What the text form holds, read from the structure: catches whatever print_graph leaves out.
-std::string describe(const c10::IValue& constant) {
-  if (constant.isGenerator()) return "none";
-  std::string kind = constant.tagKind();
-  if (constant.isList()) kind += " of " + constant.toList().elementType()->str();
-  return kind + " " + print_constant(constant);
-}
-
-std::string describe(const Argument& argument) {
-  return concat(static_cast<int>(argument.kind), " ", join(argument.values, ","), " ",
-                describe(argument.constant));
-}
-
-std::string describe(const Graph& graph) {
-  std::ostringstream out;
-  const auto value = [&](ValueId id) {
-    if (id == kNoValue) return std::string("_");
-    const TensorType& type = graph.value(id).type;
-    return concat(id, " ", type.dtype, " ", type.layout, " ", join(type.sizes, ","), " ",
-                  join(type.strides, ","), " ", type.offset, " in ", graph.value(id).storage);
-  };
-  for (const auto& strategy : graph.taskgraphs) out << strategy.str() << "\n";
-  for (const auto& leaf : graph.leaves) {
-    out << static_cast<int>(leaf.kind) << leaf.index << leaf.name << value(leaf.value);
-    const bool number = leaf.kind == Leaf::Kind::kConstant && leaf.tensor.numel() == 1;
-    if (number)
-      out << describe(leaf.tensor.item()) << leaf.tensor.unsafeGetTensorImpl()->is_wrapped_number();
-    out << "\n";
-  }
-  for (const auto& node : graph.nodes) {
-    out << op_name(node) << static_cast<int>(node.phase) << node.taskgraph;
-    for (const auto& argument : node.arguments) out << "; " << describe(argument);
-    for (const auto& result : node.results) {
-      out << " -> " << result.is_list;
-      for (ValueId id : result.values) out << " " << value(id);
-    }
-    if (node.expects) out << " expects " << describe(*node.expects);
-    out << "\n";
-  }
-  out << value(graph.loss);
-  for (const auto& m : graph.metrics) out << m.collection << " " << m.name << value(m.value);
-  for (const auto& g : graph.gradients) out << "gradient " << g.parameter << value(g.value);
-  return out.str();
-}
 
 // A graph of one statement before a loss.
 std::string around(const std::string& statements) {
@@ -94,7 +48,10 @@ const Sample kSamples[] = {
                               "  %4: i8[0,4]{0,0}+2 = input 4\n"
                               "  %5: sparse f32[5,2] = input 5\n"
                               "  %6: c128[1]{7} = input 6\n"
-                              "  %7: f32[4,8]{-8,1}+24 = input 7\n")},
+                              "  %7: f32[4,8]{-8,1}+24 = input 7\n"
+                              "  %8: sparse_csr f32[5,2] = input 8\n"
+                              "  %9: mkldnn f32[5,2] = input 9\n"
+                              "  %10: QInt8[5] = input 10\n")},
     {"SharedStorages", around("  %1: f32[8,4] = parameter \"w\"\n"
                               "  %2: f32[4] @%1 = state \"row\"\n"
                               "  %3: f32[4,8]{1,4} @%1 = aten::t(%1) {forward}\n"
@@ -111,6 +68,33 @@ const Sample kSamples[] = {
      "  %2: f32[] = aten::relu(%1) {backward 1}\n"
      "  %3: f32[] = aten::relu(%2) {backward}\n"
      "  return loss %0\n"},
+    {"Chunks",
+     "graph\n"
+     "  taskgraph 0 replicate(1, \"\")\n"
+     "  %0: f32[] = input 0\n"
+     "  %1: f32[] = aten::relu(%0) {forward 0 chunk 2}\n"
+     "  %2: f32[] = aten::relu(%1) {backward chunk 1} expects 0.5\n"
+     "  return loss %0\n"},
+    {"Pieces", around("  %1: f32[4,8] = parameter \"w\" [4:8 of 8 in dim 0]\n"
+                      "  %2: f32[0,8] = state \"s\" [8:8 of 8 in dim 0]\n"
+                      "  %3: f32[2] = input 1 [0:2 of 4 in dim 0]\n"
+                      "  %4: f32[1] = constant \"c\" 0.5 number [1:2 of 2 in dim 0]\n"
+                      "  %5: f32[3] = constant \"d\" [0:3 of 4 in dim 0]\n")},
+    {"IndicesAndNamesWhereNobodyLooksForThem", around("  %1: f32[] = seed index 3 named \"seed\"\n"
+                                                      "  %2: f32[] = input 1 named \"x\"\n"
+                                                      "  %3: f32[] = parameter \"w\" index 1\n"
+                                                      "  %4: f32[3] = constant \"c\" index 2\n")},
+    {"ParametersOfOneName",
+     "graph\n"
+     "  %0: f32[] = parameter \"w\"\n"
+     "  %1: f32[] = parameter \"w\"\n"
+     "  return loss %0, gradient \"w\" %1, gradient leaf 1 %0\n"},
+    {"CollectionsThatAreNoWords",
+     "graph\n"
+     "  %0: f32[] = input 0\n"
+     "  return loss %0, metric \"of all\" \"a\" %0, metric \"\" \"b\" %0\n"},
+    {"Generators", around("  %1: f32[] = aten::rand.generator([], generator, none, none, none, "
+                          "none) {forward}\n")},
     {"SeveralResults",
      around("  %1: f32[2,3] = input 1\n"
             "  %2: f32[2], %3: i64[2] = aten::max.dim(%1, 1, false) {forward}\n"

@@ -15,6 +15,8 @@ constexpr Row kRows[] = {
     {c10::ScalarType::Short, "i16"},        {c10::ScalarType::Char, "i8"},
     {c10::ScalarType::Byte, "u8"},          {c10::ScalarType::Bool, "b8"},
     {c10::ScalarType::ComplexFloat, "c64"}, {c10::ScalarType::ComplexDouble, "c128"},
+    {c10::ScalarType::ComplexHalf, "c32"},  {c10::ScalarType::QInt8, "QInt8"},
+    {c10::ScalarType::QUInt8, "QUInt8"},    {c10::ScalarType::QInt32, "QInt32"},
 };
 
 }  // namespace

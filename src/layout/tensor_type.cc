@@ -1,12 +1,43 @@
 #include "layout/tensor_type.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/text.h"
 #include "layout/dtype_names.h"
 
 namespace epl {
+namespace {
+
+// Layouts other than kStrided, which has no name in the text.
+struct LayoutName {
+  c10::Layout layout;
+  const char* name;
+};
+
+constexpr LayoutName kLayoutNames[] = {
+    {c10::Layout::Sparse, "sparse"},        {c10::Layout::SparseCsr, "sparse_csr"},
+    {c10::Layout::SparseCsc, "sparse_csc"}, {c10::Layout::SparseBsr, "sparse_bsr"},
+    {c10::Layout::SparseBsc, "sparse_bsc"}, {c10::Layout::Mkldnn, "mkldnn"},
+};
+
+constexpr int64_t kMostBytes = int64_t{1}
+                               << 46;  // of one tensor, so that sums of many can be counted
+
+// Whether numbers of bytes and places can be counted: nobody means what is larger.
+bool can_be_counted(const TensorType& type) {
+  double elements = static_cast<double>(type.item_bytes());
+  double extent = std::abs(static_cast<double>(type.offset));
+  for (size_t i = 0; i < type.sizes.size(); ++i) {
+    const auto size = static_cast<double>(type.sizes[i]);
+    elements *= std::max(size, 1.0);
+    if (!type.strides.empty()) extent += size * std::abs(static_cast<double>(type.strides[i]));
+  }
+  return elements <= kMostBytes && extent <= kMostBytes;
+}
+
+}  // namespace
 
 int64_t TensorType::numel() const {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
@@ -67,13 +98,41 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
 
 std::string print_type(const TensorType& type) {
   std::string text = dtype_name(type.dtype);
-  if (type.layout == c10::kSparse) text = "sparse " + text;
+  for (const auto& row : kLayoutNames) {
+    if (row.layout == type.layout) text = concat(row.name, " ", text);
+  }
   text += "[" + join(type.sizes, ",") + "]";
   if (type.layout == c10::kStrided && type.strides != contiguous_strides(type.sizes)) {
     text += "{" + join(type.strides, ",") + "}";
   }
   if (type.offset != 0) text += concat("+", type.offset);
   return text;
+}
+
+TensorType parse_type(TextLine& line) {
+  TensorType type;
+  std::string word = line.word();
+  for (const auto& row : kLayoutNames) {
+    if (word == row.name) type.layout = row.layout;
+  }
+  if (type.layout != c10::kStrided) word = line.word();
+  const auto dtype = dtype_from_name(word);
+  if (!dtype) line.fail("unknown element type '" + word + "'");
+  type.dtype = *dtype;
+  type.sizes = line.integers("[", "]");
+  for (int64_t size : type.sizes) {
+    if (size < 0) line.fail(concat("a size of ", size));
+  }
+  if (type.layout == c10::kStrided) {
+    if (!can_be_counted(type)) line.fail("more elements than can be counted");
+    type.strides = line.looking_at("{") ? line.integers("{", "}") : contiguous_strides(type.sizes);
+    if (type.strides.size() != type.sizes.size()) {
+      line.fail(concat(type.strides.size(), " strides for ", type.sizes.size(), " sizes"));
+    }
+  }
+  if (line.take("+")) type.offset = line.integer();
+  if (!can_be_counted(type)) line.fail("more elements than can be counted");
+  return type;
 }
 
 }  // namespace epl

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text_line.h"
+
 namespace epl {
 
 // How a tensor lies in its storage. Offset and strides count elements.
@@ -27,6 +29,7 @@ struct TensorType {
 
 TensorType type_of(const at::Tensor& tensor);
 std::string print_type(const TensorType& type);  // f32[4,8]{1,4}+2
+TensorType parse_type(TextLine& line);
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 
 }  // namespace epl

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "ir/text.h"
 #include "plan/schedules.h"
+#include "program/parse.h"
+#include "program/test_plan.h"
 #include "program/text.h"
 #include "program/verify.h"
 
@@ -28,6 +30,20 @@ const char* const kTwoChunks = R"(graph
   %9: f32[4] = aten::mul.Tensor(%7, %3) {backward 1}
   %10: f32[4] = aten::mul.Tensor(%9, %0) {backward 0}
   return loss %6, gradient "w" %10, gradient "v" %8)";
+
+// One parameter in both.
+const char* const kTied = R"(graph
+  %0: f32[4] = input 0
+  %1: f32[] = seed
+  %2: f32[4] = parameter "w"
+  %3: f32[4] = aten::mul.Tensor(%0, %2) {forward 0}
+  %4: f32[4] = aten::mul.Tensor(%3, %2) {forward 1}
+  %5: f32[] = aten::sum(%4, none) {forward 1}
+  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
+  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1}
+  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1}
+  %9: f32[4] = aten::mul.Tensor(%8, %0) {backward 0}
+  return loss %5, gradient "w" %9, gradient "w" %7)";
 
 struct Request {
   std::string strategy = "PreferBackward";
@@ -63,6 +79,18 @@ std::string instructions(const Plan& plan, size_t program) {
   const std::string text = print_plan(plan);
   const size_t begin = text.find('\n', text.find(concat("\nprogram ", program)) + 1) + 1;
   return "\n" + text.substr(begin, text.find("leaves", begin) - begin);
+}
+
+TEST(LowerPipeline, MakesPlansWhoseTextIsReadBack) {
+  for (const char* strategy : {"PreferBackward", "PreferForward", "ZeroBubble"}) {
+    for (int micro_batches : {1, 2, 5}) {
+      for (const char* graph : {kTwoChunks, kTied}) {
+        const Plan plan = lowered(graph, {strategy, micro_batches, 2});
+        const Plan parsed = parse_plan(print_plan(plan));
+        EXPECT_EQ(test_plan::describe(parsed), test_plan::describe(plan)) << print_plan(plan);
+      }
+    }
+  }
 }
 
 // Segments of the first stage have no loss, which is no view of anything: what lies before the
@@ -211,19 +239,6 @@ TEST(LowerPipeline, NeedsARoomForEachMicroBatchInFlight) {
 
 // --- parameters of several stages
 // -----------------------------------------------------------------
-
-const char* const kTied = R"(graph
-  %0: f32[4] = input 0
-  %1: f32[] = seed
-  %2: f32[4] = parameter "w"
-  %3: f32[4] = aten::mul.Tensor(%0, %2) {forward 0}
-  %4: f32[4] = aten::mul.Tensor(%3, %2) {forward 1}
-  %5: f32[] = aten::sum(%4, none) {forward 1}
-  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
-  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1}
-  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1}
-  %9: f32[4] = aten::mul.Tensor(%8, %0) {backward 0}
-  return loss %5, gradient "w" %9, gradient "w" %7)";
 
 TEST(LowerPipeline, NamesTheGradientsOfAParameterOfTwoStages) {
   const Plan plan = lowered(kTied, {"PreferBackward", 2, 2});

@@ -5,103 +5,14 @@
 #include <functional>
 
 #include "base/check.h"
+#include "program/test_plan.h"
 #include "program/text.h"
 #include "program/verify.h"
 
 namespace epl {
 namespace {
 
-TensorType type(std::vector<int64_t> sizes, c10::Layout layout = c10::kStrided) {
-  TensorType result;
-  result.layout = layout;
-  if (layout == c10::kStrided) result.strides = contiguous_strides(sizes);
-  result.sizes = std::move(sizes);
-  return result;
-}
-
-Slot in_arena(int buffer, std::vector<int64_t> sizes) {
-  return {Slot::Where::kArena, buffer, type(std::move(sizes))};
-}
-
-Operand slots(std::vector<SlotId> ids, Operand::Kind kind = Operand::Kind::kSlot) {
-  return {kind, std::move(ids), {}};
-}
-
-Operand constant(c10::IValue value) { return {Operand::Kind::kConstant, {}, std::move(value)}; }
-
-Call call(const char* name, const char* overload, std::vector<Operand> operands,
-          std::vector<SlotId> results) {
-  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-  Call made{op, Call::Mode::kResult, std::move(operands), std::move(results), false, -1, {}, {}};
-  return made;
-}
-
-Instruction instruction(Instruction::Kind kind, int micro_batch, int segment = 0) {
-  Instruction made;
-  made.kind = kind;
-  made.micro_batch = micro_batch;
-  made.segment = segment;
-  return made;
-}
-
-Instruction update(std::vector<int> gradients) {
-  Instruction made = instruction(Instruction::Kind::kUpdate, 0);
-  made.gradients = std::move(gradients);
-  return made;
-}
-
-constexpr auto kLoad = Instruction::Kind::kLoad;
-constexpr auto kRun = Instruction::Kind::kRun;
-
-// Two parameters; the gradient of "table" is sparse. s4 and s6 share bytes 64 to 128; s10 is a view
-// of "w", s11 one of s4.
-Plan good_plan() {
-  Program program;
-  program.arena_bytes = 256;
-  program.buffers = {{16, 0}, {16, 64}, {4, 128}, {16, 64}, {16, 192}};
-  program.leaves = {{PlanLeaf::Kind::kInput, 0, "", 0},
-                    {PlanLeaf::Kind::kSeed, 0, "", 1},
-                    {PlanLeaf::Kind::kTensor, 0, "w", 2},
-                    {PlanLeaf::Kind::kTensor, 0, "table", 3},
-                    {PlanLeaf::Kind::kTensor, 0, "unused", kNoSlot}};
-  program.slots = {in_arena(0, {4}),
-                   {Slot::Where::kLeaf, 1, type({})},
-                   {Slot::Where::kLeaf, 2, type({4})},
-                   {Slot::Where::kLeaf, 3, type({4})},
-                   in_arena(1, {4}),
-                   in_arena(2, {}),
-                   in_arena(3, {4}),
-                   in_arena(4, {4}),
-                   {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
-                   {Slot::Where::kMadeByOperator, 0, type({4}, c10::kSparse)},
-                   {Slot::Where::kLeaf, 2, type({2, 2})},
-                   in_arena(1, {2})};
-  Segment step;
-  step.name = "step";
-  step.calls = {
-      call("aten::mul", "Tensor", {slots({0}), slots({2})}, {4}),
-      call("aten::sum", "", {slots({11}), constant({})}, {5}),
-      call("aten::cat", "", {slots({0, 10}, Operand::Kind::kList), constant(0)}, {kNoSlot}),
-      call("aten::relu", "", {slots({0})}, {6}),
-      call("aten::neg", "", {slots({6})}, {7}),
-      call("aten::to_sparse", "", {slots({3})}, {8}),
-      call("aten::neg", "", {slots({8})}, {9}),
-      call("aten::_local_scalar_dense", "", {slots({5})}, {}),
-  };
-  step.calls[0].taskgraph = 1;
-  step.calls[4].backward = true;
-  step.calls[6].backward = true;
-  step.calls[6].taskgraph = 0;
-  step.calls[6].frees = {8};
-  step.calls[7].expects = c10::IValue(0.5);
-  program.segments = {step};
-  program.outputs = {{5, {{"GLOBAL_MEAN", "accuracy", 5}}}};
-  program.gradients = {{2, 7}, {3, 9}};
-  program.instructions = {instruction(kLoad, 0), instruction(kRun, 0), update({0}), update({1})};
-  Plan plan;
-  plan.programs.push_back(std::move(program));
-  return plan;
-}
+using namespace test_plan;
 
 TEST(PrintPlan, WritesAllThatAPlanHolds) {
   EXPECT_EQ("\n" + print_plan(good_plan()), R"(
@@ -116,6 +27,7 @@ leaves
     s1 f32[] = seed
     s2 f32[4] = "w"
     s3 f32[4] = "table"
+    no slot = "unused"
 views
     s10 f32[2,2] of "w"
     s11 f32[2] @64

@@ -2,8 +2,11 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "layout/constant_text.h"
+#include "program/program_text.h"
 #include "program/schedule.h"
 #include "program/schedule_times.h"
+#include "program/text_rules.h"
 
 namespace epl {
 namespace {
@@ -12,10 +15,11 @@ bool has_several_chunks(const Schedule& schedule) {
   return schedule.chunks() > static_cast<int>(schedule.stages.size());
 }
 
-std::string cell(const Schedule& schedule, const Task& task) {
+std::string cell(const Schedule& schedule, size_t stage, const Task& task) {
   const char letter = "FBW"[static_cast<size_t>(task.kind)];
   const std::string text = concat(letter, task.micro_batch);
-  return has_several_chunks(schedule) ? concat(text, ".", task.chunk) : text;
+  const bool names_chunk = has_several_chunks(schedule) || task.chunk != static_cast<int>(stage);
+  return names_chunk ? concat(text, ".", task.chunk) : text;
 }
 
 int units(const Schedule& schedule, const Task& task) {
@@ -24,8 +28,10 @@ int units(const Schedule& schedule, const Task& task) {
 
 size_t widest_cell(const Schedule& schedule) {
   size_t width = 0;
-  for (const auto& tasks : schedule.stages) {
-    for (const Task& task : tasks) width = std::max(width, cell(schedule, task).size());
+  for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+    for (const Task& task : schedule.stages[stage]) {
+      width = std::max(width, cell(schedule, stage, task).size());
+    }
   }
   return width;
 }
@@ -39,7 +45,7 @@ std::string print_stage(const Schedule& schedule, size_t stage, const std::vecto
     const auto begin = static_cast<size_t>(std::lround(times[place].begin));
     const auto length = static_cast<size_t>(units(schedule, task));
     line.resize(begin * (width + 1), ' ');
-    line += cell(schedule, task);
+    line += cell(schedule, stage, task);
     if (length > 1) line.resize((begin + length) * (width + 1) - 1, '-');
   }
   return line;
@@ -50,7 +56,8 @@ std::string print_stage(const Schedule& schedule, size_t stage, const std::vecto
 std::string title_of(const Schedule& schedule) {
   const int stages = static_cast<int>(schedule.stages.size());
   const int micro_batches = schedule.micro_batches;
-  std::string text = concat(schedule.strategy, ", ", stages, stages == 1 ? " stage" : " stages");
+  std::string text =
+      concat(word_or_quoted(schedule.strategy), ", ", stages, stages == 1 ? " stage" : " stages");
   if (has_several_chunks(schedule)) text += concat(" of ", schedule.chunks() / stages, " chunks");
   return concat(text, ", ", micro_batches, micro_batches == 1 ? " micro batch" : " micro batches");
 }
@@ -66,6 +73,23 @@ std::string print_schedule(const Schedule& schedule) {
     std::string name = concat("stage ", stage);
     name.resize(name_width, ' ');
     text += concat("  ", name, "  ", print_stage(schedule, stage, times[stage], cell_width), "\n");
+  }
+  return text;
+}
+
+std::string print_unusual_schedule(const Schedule& schedule) {
+  std::string text;
+  const size_t stages = schedule.stages.size();
+  const size_t chunks = schedule.stage_of_chunk.size();
+  const bool even = chunks > 0 && chunks % stages == 0;
+  if (!even || schedule.stage_of_chunk != usual_stages_of_chunks(stages, chunks)) {
+    text += "chunks    on stages " + join(schedule.stage_of_chunk, ", ") + "\n";
+  }
+  if (schedule.splits_backward != usually_splits(schedule)) {
+    text += concat("backward  ", schedule.splits_backward ? "split" : "whole", "\n");
+  }
+  if (schedule.in_flight != count_in_flight(schedule)) {
+    text += "in flight " + join(schedule.in_flight, ", ") + "\n";
   }
   return text;
 }

@@ -1,12 +1,36 @@
-// The text form of a Plan, as Trainer::plan() prints it.
+// The text form of a Plan, as Trainer::plan() prints it and parse_plan() reads it.
 //
 //   plan: 1 program, 2 micro batches, arena 1.5 MiB
 //   program 0
-//     0  load    micro batch 0
-//     1  run     step             micro batch 0
-//     ...
+//      0  load    micro batch 0
+//      1  run     step  micro batch 0
+//      ...
+//   leaves
+//       s3 f32[8] = "fc.bias"
+//   views
+//       s5 f32[8,8]{1,8} of "fc.weight"
 //   segment step
-//     s9 f32[4,8] @512 = aten::addmm.out(s3, s1, s2, 1, 1)    forward 0
+//       s9 f32[4,8] @512 = aten::addmm.out(s3, s1, s5, 1, 1)  forward 0
+//       return loss s9
+//   gradients
+//       s9 of "fc.bias"
+//
+// Behind the plan's first line stand shares in loss and metrics, where there are several:
+//
+//   loss      program 1, 2 devices, mean, over 8.0, seed 0.125
+//   metric    "hits" of "GLOBAL_SUM", program 1, 2 devices, sum
+//
+// All that a Plan holds is in the text, written or by the rules of program/text_rules.h: what is as
+// they say does not print. Behind a program's first line stands what is not as usual of the whole:
+//
+//   stage     1             of the schedule, where it is not the program's own number
+//   guards    yes           a run may find other values than recorded, though no call expects any
+//   tolerance 1e-06         of guards
+//   arena     330 bytes     where it does not end with its last buffer
+//   writes    "norm.mean"   state that the segments change
+//
+// The text does not hold slots that nothing names (views of views leave some), the state of random
+// generators, and schedules without a stage.
 #pragma once
 
 #include <string>

@@ -16,8 +16,8 @@ TEST(LocalGraph, HasThePiecesOfItsDeviceAndWhatMoves) {
   const Sharding sharding = choose_layouts(request);
   EXPECT_EQ(print_graph(local_graph(request, sharding, 0)), R"(graph
   %0: f32[64,256] = input 0
-  %1: f32[512,256] = parameter "w0"
-  %2: f32[256,512]{1023,1} = parameter "w1"
+  %1: f32[512,256] = parameter "w0" [0:512 of 1023 in dim 0]
+  %2: f32[256,512]{1023,1} = parameter "w1" [0:512 of 1023 in dim 1]
   %3: f32[256,512]{1,256} @%1 = aten::t(%1) {forward}
   %4: f32[64,512] = aten::mm(%0, %3) {forward}
   %5: f32[64,512] = aten::tanh(%4) {forward}
@@ -38,8 +38,8 @@ TEST(LocalGraph, HasThePiecesOfItsDeviceAndWhatMoves) {
   const std::string other = print_graph(local_graph(request, sharding, 1));
   EXPECT_EQ(other.substr(0, other.find("  %4:")), R"(graph
   %0: f32[64,256] = input 0
-  %1: f32[511,256]+131072 = parameter "w0"
-  %2: f32[256,511]{1023,1}+512 = parameter "w1"
+  %1: f32[511,256]+131072 = parameter "w0" [512:1023 of 1023 in dim 0]
+  %2: f32[256,511]{1023,1}+512 = parameter "w1" [512:1023 of 1023 in dim 1]
   %3: f32[256,511]{1,256}+131072 @%1 = aten::t(%1) {forward}
 )");
 }

@@ -9,8 +9,12 @@
 
 #include "base/text.h"
 #include "compile/compile.h"
+#include "ir/test_describe.h"
 #include "ir/text.h"
+#include "program/parse.h"
+#include "program/test_plan.h"
 #include "program/text.h"
+#include "program/verify.h"
 #include "tests/golden/golden_file.h"
 #include "tests/models/steps.h"
 #include "tests/models/transformer.h"
@@ -91,6 +95,21 @@ ModelStep make_step(const std::string& name) {
   return models::classifier(name, std::make_shared<LstmStep>(), torch::randn({2, 3}), 4);
 }
 
+void expect_same_graph(const Graph& graph) {
+  const std::string text = print_graph(graph);
+  const Graph parsed = parse_graph(text);
+  EXPECT_EQ(print_graph(parsed), text);
+  EXPECT_EQ(describe(parsed), describe(graph));
+}
+
+void expect_same_plan(const Plan& plan) {
+  const std::string text = print_plan(plan);
+  const Plan parsed = parse_plan(text);
+  EXPECT_EQ(print_plan(parsed), text);
+  EXPECT_EQ(test_plan::describe(parsed), test_plan::describe(plan));
+  EXPECT_NO_THROW(verify_plan(parsed));
+}
+
 class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, GraphAfterAllPassesIsAsItWas) {
@@ -106,11 +125,29 @@ TEST_P(Golden, PlanIsAsItWas) {
   expect_golden(concat(GetParam(), ".plan"), print_plan(step.plan));
 }
 
+TEST_P(Golden, TextsAreReadBackAsTheyAre) {
+  for (int micro_batches : {1, 2}) {
+    const Config config{{"pipeline.num_micro_batch", micro_batches}};
+    const CompiledStep step = compile(make_step(GetParam()).capture(), config, {});
+    expect_same_graph(step.graph);
+    expect_same_plan(step.plan);
+  }
+}
+
 TEST_P(Golden, RecordingsOfOneStepAreEqual) {
   const ModelStep step = make_step(GetParam());
   const std::string first = print_graph(step.capture());
   EXPECT_EQ(print_graph(step.capture()), first);
   EXPECT_EQ(print_graph(make_step(GetParam()).capture()), first);
+}
+
+TEST(Golden, TextsOfEveryModelAreReadBackAsTheyAre) {
+  for (const auto& model : models::all_steps()) {
+    SCOPED_TRACE(model.name);
+    const CompiledStep step = compile(model.capture(), Config(), {});
+    expect_same_graph(step.graph);
+    expect_same_plan(step.plan);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Golden, testing::Values("mlp", "conv_net", "attention", "lstm_cell"),

@@ -1,0 +1,240 @@
+#include "program/parse.h"
+
+#include <epl/error.h>
+
+#include <sstream>
+
+#include "base/text.h"
+#include "program/parse_parts.h"
+#include "program/text.h"
+#include "program/text_rules.h"
+
+namespace epl {
+namespace {
+
+constexpr size_t kMostDevices = 1 << 16;  // of one program: bytes of all of them can be counted
+
+class PlanParser {
+ public:
+  explicit PlanParser(const std::string& text) : lines_("plan", text), length_(text.size()) {}
+
+  Plan parse() {
+    parse_header();
+    while (lines_.looking_at("note ")) parse_remark();
+    if (lines_.looking_at("loss ")) parse_loss();
+    while (lines_.looking_at("metric ")) parse_metric();
+    const bool has_schedule = !lines_.at_end() && !lines_.looking_at("transfer ") &&
+                              !lines_.looking_at("tied") && !lines_.looking_at("program ");
+    if (has_schedule) plan_.schedule = parse_schedule(lines_);
+    while (lines_.looking_at("transfer ")) parse_transfer();
+    std::vector<TextLine> tied;
+    while (lines_.looking_at("tied")) tied.push_back(lines_.take("tied"));
+    for (size_t i = 0; i < programs_; ++i) parse_role(i);
+    if (!lines_.at_end()) lines_.take("").fail("expected the end of the plan");
+    for (auto& line : tied) parse_tied(line);
+    return std::move(plan_);
+  }
+
+ private:
+  void parse_header() {
+    TextLine& line = lines_.take("'plan:'");
+    line.expect("plan:");
+    programs_ = static_cast<size_t>(line.index(length_));
+    if (!line.take("programs")) line.expect("program");
+    line.expect(",");
+    plan_.micro_batches = line.small_integer();
+    line.expect("micro batches");
+    line.expect(",");
+    if (!line.looking_at("arena")) {
+      plan_.replicas = line.small_integer();
+      if (!line.take("replicas")) line.expect("replica");
+      if (line.take("of")) {
+        devices_ = line.small_integer();
+        line.expect("devices");
+      }
+      line.expect(",");
+    }
+    line.expect("arena");
+    skip_bytes(line);
+    line.expect_end();
+  }
+
+  void parse_loss() {
+    TextLine& line = lines_.take("loss");
+    line.expect("loss");
+    parse_output(line, plan_.loss);
+    line.expect(", over");
+    plan_.loss_parts = parse_real(line);
+    line.expect(", seed");
+    plan_.seed = parse_real(line);
+    line.expect_end();
+  }
+
+  void parse_metric() {
+    TextLine& line = lines_.take("metric");
+    line.expect("metric");
+    PlanOutput& metric = plan_.metrics.emplace_back();
+    metric.name = line.string();
+    line.expect("of");
+    metric.collection = line.string();
+    line.expect(",");
+    parse_output(line, metric);
+    line.expect_end();
+  }
+
+  // "program 1, 2 devices, sum"
+  void parse_output(TextLine& line, PlanOutput& output) const {
+    line.expect("program");
+    output.program = line.index(programs_);
+    if (line.at_end() || line.looking_at(", over")) return;
+    line.expect(",");
+    output.devices = line.small_integer();
+    line.expect("devices");
+    output.all_alike = line.take("alike");
+    if (output.all_alike) return;
+    line.expect(",");
+    if (line.take("sum")) {
+      output.merge = SliceMerge::kSum;
+    } else if (line.take("rows in dim")) {
+      output.merge = SliceMerge::kConcat;
+      output.batch_dim = line.small_integer();
+    } else {
+      line.expect("mean");
+    }
+  }
+
+  static double parse_real(TextLine& line) {
+    const TextLine::Number number = line.number();
+    return number.is_integer ? static_cast<double>(number.integer) : number.real;
+  }
+
+  void parse_remark() {
+    TextLine& line = lines_.take("note");
+    line.expect("note");
+    plan_.remarks.push_back(line.looking_at("\"") ? line.string() : line.until("\n"));
+    line.expect_end();
+  }
+
+  void parse_transfer() {
+    TextLine& line = lines_.take("transfer");
+    line.expect(concat("transfer ", plan_.transfers.size()));
+    Transfer transfer;
+    transfer.name = parse_words(line, ", program");
+    line.expect(", program");
+    transfer.from = line.index(programs_);
+    line.expect("to");
+    transfer.to = line.index(programs_);
+    line.expect(":");
+    transfer.items.resize(static_cast<size_t>(line.index(length_)));
+    if (!line.take("values")) line.expect("value");
+    line.expect(",");
+    skip_bytes(line);
+    line.expect("a micro batch");
+    if (line.take(", rows in dims")) {
+      const std::vector<int> dims = parse_numbers(line);
+      if (dims.size() != transfer.items.size()) line.fail("expected a dimension for each value");
+      for (size_t i = 0; i < dims.size(); ++i) transfer.items[i].batch_dim = dims[i];
+    }
+    line.expect_end();
+    plan_.transfers.push_back(std::move(transfer));
+  }
+
+  void parse_role(size_t index) {
+    TextLine& line = lines_.take(concat("'program ", index, "'"));
+    line.expect(concat("program ", index));
+    int devices = devices_;
+    if (programs_ > 1) {
+      devices = line.index(kMostDevices + 1);
+      if (!line.take("devices")) line.expect("device");
+      line.expect(", arena");
+      skip_bytes(line);
+    } else if (devices < 0 || devices > static_cast<int>(kMostDevices)) {
+      line.fail(concat("a program of ", devices, " devices"));
+    }
+    line.expect_end();
+    const int stage = usual_stage(plan_, static_cast<int>(index));
+    plan_.programs.push_back(parse_program(lines_, {stage, plan_.transfers.size(), length_}));
+    plan_.programs.back().devices = devices;
+  }
+
+  void parse_tied(TextLine& line) {
+    line.expect("tied");
+    std::vector<Plan::TiedGradient> gradients;
+    while (!line.at_end()) {
+      if (!gradients.empty()) line.expect(",");
+      line.expect("gradient");
+      const int gradient = line.small_integer();
+      line.expect("of program");
+      const int program = line.index(plan_.programs.size());
+      const size_t count = plan_.programs[static_cast<size_t>(program)].gradients.size();
+      if (gradient < 0 || static_cast<size_t>(gradient) >= count) {
+        line.fail(concat("gradient ", gradient, " of ", count));
+      }
+      gradients.push_back({program, gradient});
+    }
+    plan_.tied.push_back(std::move(gradients));
+  }
+
+  TextLines lines_;
+  const size_t length_;  // nothing in the text is more numerous than its letters
+  size_t programs_ = 0;
+  int devices_ = 1;
+  Plan plan_;
+};
+
+// With one blank where there are several.
+std::string without_blanks(TextLine& line) {
+  std::istringstream words(line.until("\n"));
+  std::string text;
+  for (std::string word; words >> word;) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+std::string printed_again(const Plan& plan) {
+  try {
+    return print_plan(plan);
+  } catch (const InternalError& error) {
+    throw Error(concat("cannot read the plan: ", error.what()));
+  }
+}
+
+// Whatever follows from the rest stands in the text as well: it must not say anything else.
+void check_same(const std::string& text, const Plan& plan) {
+  TextLines read("plan", text);
+  TextLines made("plan", printed_again(plan));
+  while (!made.at_end()) {
+    const std::string expected = without_blanks(made.take(""));
+    TextLine& line = read.take("'" + expected + "'");
+    const TextLine begin = line;
+    if (without_blanks(line) != expected) begin.fail("expected '" + expected + "'");
+  }
+  if (!read.at_end()) read.take("").fail("expected the end of the plan");
+}
+
+}  // namespace
+
+std::string parse_words(TextLine& line, const std::string& mark) {
+  return line.looking_at("\"") ? line.string() : line.until(mark);
+}
+
+void skip_bytes(TextLine& line) {
+  line.number();
+  line.word();
+}
+
+std::vector<int> parse_numbers(TextLine& line) {
+  std::vector<int> numbers;
+  if (line.at_end()) return numbers;
+  do {
+    numbers.push_back(line.small_integer());
+  } while (line.take(","));
+  return numbers;
+}
+
+Plan parse_plan(const std::string& text) {
+  Plan plan = PlanParser(text).parse();
+  check_same(text, plan);
+  return plan;
+}
+
+}  // namespace epl
