@@ -1,23 +1,19 @@
 #include "driver/stage_optimizers.h"
 
 #include <ATen/ATen.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
 
-#include <map>
 #include <set>
 #include <sstream>
 
 #include "config/libtorch.h"
 #include "driver/stage_parameters.h"
+#include "state/optimizer_states.h"
 
 namespace epl {
 namespace {
 
-using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
+using States = OptimizerStates;
 
 // The states that pass a test, taken out of the optimizer.
 States take_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
@@ -71,32 +67,6 @@ void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& tex
   }
 }
 
-}  // namespace
-
-namespace {
-
-// The tensors of a parameter's state that lie as the parameter does.
-std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& any) {
-  using namespace torch::optim;
-  std::vector<at::Tensor> tensors;
-  if (auto* sgd = dynamic_cast<SGDParamState*>(&any)) {
-    tensors = {sgd->momentum_buffer()};
-  } else if (auto* adam = dynamic_cast<AdamParamState*>(&any)) {
-    tensors = {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
-  } else if (auto* adamw = dynamic_cast<AdamWParamState*>(&any)) {
-    tensors = {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
-  } else if (auto* rmsprop = dynamic_cast<RMSpropParamState*>(&any)) {
-    tensors = {rmsprop->square_avg(), rmsprop->momentum_buffer(), rmsprop->grad_avg()};
-  } else if (auto* adagrad = dynamic_cast<AdagradParamState*>(&any)) {
-    tensors = {adagrad->sum()};
-  }
-  std::vector<at::Tensor> defined;
-  for (const auto& tensor : tensors) {
-    if (tensor.defined()) defined.push_back(tensor);
-  }
-  return defined;
-}
-
 // Workers that have a piece of a parameter have that of its state.
 void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model) {
   gather_pieces(job, step, Among::kHolders,
@@ -108,10 +78,8 @@ void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model
 std::vector<at::Tensor> state_tensors(const Model& model, const at::Tensor& parameter) {
   std::vector<at::Tensor> tensors;
   for (size_t i : model.optimizers_of(parameter)) {
-    auto& states = model.optimizers()[i].get().state();
-    const auto state = states.find(state_key(parameter));
-    if (state == states.end()) continue;
-    for (const auto& tensor : tensors_of(*state->second)) tensors.push_back(tensor);
+    const auto of_one = state_tensors(model.optimizers()[i].get(), parameter);
+    tensors.insert(tensors.end(), of_one.begin(), of_one.end());
   }
   return tensors;
 }
