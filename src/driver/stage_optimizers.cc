@@ -1,71 +1,17 @@
 #include "driver/stage_optimizers.h"
 
 #include <ATen/ATen.h>
-#include <torch/serialize/archive.h>
 
 #include <set>
-#include <sstream>
+#include <string>
 
 #include "config/libtorch.h"
 #include "driver/stage_parameters.h"
 #include "state/optimizer_states.h"
+#include "state/saved_states.h"
 
 namespace epl {
 namespace {
-
-using States = OptimizerStates;
-
-// The states that pass a test, taken out of the optimizer.
-States take_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
-  States taken;
-  for (const auto& key : keys) {
-    auto found = optimizer.state().find(key);
-    if (found == optimizer.state().end()) continue;
-    taken[key] = std::move(found->second);
-    optimizer.state().erase(found);
-  }
-  return taken;
-}
-
-void give_states(torch::optim::Optimizer& optimizer, States states) {
-  for (auto& [key, state] : states) optimizer.state()[key] = std::move(state);
-}
-
-// Nothing but these states, as text.
-std::string saved_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
-  States all = std::exchange(optimizer.state(), States());
-  States wanted;
-  for (const auto& key : keys) {
-    auto found = all.find(key);
-    if (found != all.end()) wanted[key] = std::move(found->second);
-  }
-  optimizer.state() = std::move(wanted);
-  std::ostringstream out;
-  torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
-  archive.save_to(out);
-  for (auto& [key, state] : optimizer.state()) all[key] = std::move(state);
-  optimizer.state() = std::move(all);
-  return out.str();
-}
-
-// The options that come along are this worker's own as well, but not to be relied on.
-void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& text,
-                      const std::set<StateKey>& keys) {
-  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
-  for (const auto& group : optimizer.param_groups()) options.push_back(group.options().clone());
-  States own = std::exchange(optimizer.state(), States());
-  std::istringstream in(text);
-  torch::serialize::InputArchive archive;
-  archive.load_from(in);
-  if (!archive.keys().empty()) optimizer.load(archive);
-  States loaded = take_states(optimizer, keys);
-  optimizer.state() = std::move(own);
-  give_states(optimizer, std::move(loaded));
-  for (size_t i = 0; i < options.size(); ++i) {
-    optimizer.param_groups()[i].set_options(std::move(options[i]));
-  }
-}
 
 // Workers that have a piece of a parameter have that of its state.
 void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model) {
