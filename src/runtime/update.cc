@@ -4,17 +4,10 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Type.h>
 #include <c10/util/flat_hash_map.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <tuple>
 #include <typeinfo>
 #include <utility>
 
@@ -22,6 +15,7 @@
 #include "config/libtorch.h"
 #include "runtime/device_memory.h"
 #include "runtime/update_kernels.h"
+#include "runtime/update_rules.h"
 #include "runtime/update_state.h"
 
 namespace epl {
@@ -143,140 +137,6 @@ Rounding rounding_of_libtorch() {
                                                                      : Rounding::kFused;
   }();
   return rounding;
-}
-
-// --- the five optimizers ---------------------------------------------------------------------
-//
-// A Rule fills in a kernel's arguments from an optimizer's options and the state of a parameter.
-
-class SgdRule {
- public:
-  using Step = SgdStep;
-  static constexpr bool kBumpsVersion = false;  // LibTorch writes through parameter.data()
-
-  void fill(Step& step, const OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const torch::optim::SGDOptions&>(any);
-    step.learning_rate = options.lr();
-    step.weight_decay = options.weight_decay();
-    if (options.momentum() == 0) return;
-    step.momentum_buffer = state.arrays[0];
-    step.first = state.fresh;
-    step.nesterov = options.nesterov();
-    step.momentum = options.momentum();
-    step.dampening = options.dampening();
-  }
-};
-
-// Adam and AdamW differ in what weight decay means.
-template <typename Options, bool kDecoupled>
-class AdamRule {
- public:
-  using Step = AdamStep;
-  static constexpr bool kBumpsVersion = true;
-
-  void fill(Step& step, const OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const Options&>(any);
-    step.mean = state.arrays[0];
-    step.mean_square = state.arrays[1];
-    step.max_mean_square = state.arrays[2];
-    std::tie(step.beta1, step.beta2) = options.betas();
-    correct(step.beta1, step.beta2, state.step);
-    step.step_size = options.lr() / correction1_;
-    step.root_correction2 = root_correction2_;
-    step.epsilon = options.eps();
-    if (kDecoupled && options.weight_decay() != 0)
-      step.shrink = 1 - options.lr() * options.weight_decay();
-    if (!kDecoupled) step.weight_decay = options.weight_decay();
-  }
-
- private:
-  // Nearly all parameters are at the same step, so the powers are kept from one to the next.
-  void correct(double beta1, double beta2, int64_t count) {
-    if (count == count_ && beta1 == beta1_ && beta2 == beta2_) return;
-    count_ = count;
-    beta1_ = beta1;
-    beta2_ = beta2;
-    correction1_ = 1 - std::pow(beta1, count);
-    root_correction2_ = std::sqrt(1 - std::pow(beta2, count));
-  }
-
-  int64_t count_ = -1;
-  double beta1_ = 0;
-  double beta2_ = 0;
-  double correction1_ = 0;
-  double root_correction2_ = 0;
-};
-
-class RmspropRule {
- public:
-  using Step = RmspropStep;
-  static constexpr bool kBumpsVersion = true;
-
-  void fill(Step& step, const OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const torch::optim::RMSpropOptions&>(any);
-    step.mean_square = state.arrays[0];
-    step.momentum_buffer = state.arrays[1];
-    step.mean = state.arrays[2];
-    step.learning_rate = options.lr();
-    step.alpha = options.alpha();
-    step.epsilon = options.eps();
-    step.weight_decay = options.weight_decay();
-    step.momentum = options.momentum();
-  }
-};
-
-class AdagradRule {
- public:
-  using Step = AdagradStep;
-  static constexpr bool kBumpsVersion = true;
-
-  void fill(Step& step, const OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const torch::optim::AdagradOptions&>(any);
-    step.sum = state.arrays[0];
-    step.learning_rate =
-        options.lr() / (1 + static_cast<double>(state.step - 1) * options.lr_decay());
-    step.epsilon = options.eps();
-    step.weight_decay = options.weight_decay();
-  }
-};
-
-// The kernel's arguments for elements `by` and on, with another gradient.
-void* advanced(void* array, ElementType type, int64_t by) {
-  const int64_t bytes = type == ElementType::kFloat ? 4 : 8;
-  return array == nullptr ? nullptr : static_cast<char*>(array) + by * bytes;
-}
-
-template <typename Step>
-Step moved_base(Step step, int64_t by, const void* gradient) {
-  step.parameter = advanced(step.parameter, step.type, by);
-  step.gradient = gradient;
-  return step;
-}
-
-SgdStep moved(const SgdStep& from, int64_t by, const void* gradient) {
-  SgdStep step = moved_base(from, by, gradient);
-  step.momentum_buffer = advanced(step.momentum_buffer, step.type, by);
-  return step;
-}
-
-AdamStep moved(const AdamStep& from, int64_t by, const void* gradient) {
-  AdamStep step = moved_base(from, by, gradient);
-  for (void** array : {&step.mean, &step.mean_square, &step.max_mean_square})
-    *array = advanced(*array, step.type, by);
-  return step;
-}
-
-RmspropStep moved(const RmspropStep& from, int64_t by, const void* gradient) {
-  RmspropStep step = moved_base(from, by, gradient);
-  for (void** array : {&step.mean_square, &step.mean, &step.momentum_buffer})
-    *array = advanced(*array, step.type, by);
-  return step;
-}
-
-AdagradStep moved(const AdagradStep& from, int64_t by, const void* gradient) {
-  AdagradStep step = moved_base(from, by, gradient);
-  step.sum = advanced(step.sum, step.type, by);
-  return step;
 }
 
 // --- the two kinds of Update -----------------------------------------------------------------
@@ -460,15 +320,13 @@ class LibTorchUpdate final : public Update {
 };
 
 std::unique_ptr<Update> make_fused_update(Optimizer& optimizer, const OptimizerRow& row) {
-  using Adam = AdamRule<torch::optim::AdamOptions, false>;
-  using AdamW = AdamRule<torch::optim::AdamWOptions, true>;
   switch (row.kernel) {
     case UpdateKernel::kSgd:
       return std::make_unique<FusedUpdate<SgdRule>>(optimizer, row);
     case UpdateKernel::kAdam:
-      return std::make_unique<FusedUpdate<Adam>>(optimizer, row);
+      return std::make_unique<FusedUpdate<AdamRule>>(optimizer, row);
     case UpdateKernel::kAdamW:
-      return std::make_unique<FusedUpdate<AdamW>>(optimizer, row);
+      return std::make_unique<FusedUpdate<AdamWRule>>(optimizer, row);
     case UpdateKernel::kRmsprop:
       return std::make_unique<FusedUpdate<RmspropRule>>(optimizer, row);
     case UpdateKernel::kAdagrad:
