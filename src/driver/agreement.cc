@@ -1,11 +1,5 @@
 #include "driver/agreement.h"
 
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,6 +11,7 @@
 #include "base/hash.h"
 #include "comm/protocol.h"
 #include "layout/tensor_type.h"
+#include "state/optimizer_table.h"
 
 namespace epl {
 namespace {
@@ -125,25 +120,9 @@ class OptionsHash {
     hash_ = (hash_ ^ bits) * 1099511628211ULL;
   }
   void add(const torch::optim::OptimizerOptions& options) {
-    if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options)) {
-      for (double each : {sgd->lr(), sgd->momentum(), sgd->dampening(), sgd->weight_decay(),
-                          sgd->nesterov() ? 1.0 : 0.0})
-        add(each);
-    } else if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options)) {
-      for (double each : {adam->lr(), std::get<0>(adam->betas()), std::get<1>(adam->betas()),
-                          adam->eps(), adam->weight_decay(), adam->amsgrad() ? 1.0 : 0.0})
-        add(each);
-    } else if (const auto* adamw = dynamic_cast<const torch::optim::AdamWOptions*>(&options)) {
-      for (double each : {adamw->lr(), std::get<0>(adamw->betas()), std::get<1>(adamw->betas()),
-                          adamw->eps(), adamw->weight_decay(), adamw->amsgrad() ? 1.0 : 0.0})
-        add(each);
-    } else if (const auto* rms = dynamic_cast<const torch::optim::RMSpropOptions*>(&options)) {
-      for (double each : {rms->lr(), rms->alpha(), rms->eps(), rms->weight_decay(), rms->momentum(),
-                          rms->centered() ? 1.0 : 0.0})
-        add(each);
-    } else if (const auto* ada = dynamic_cast<const torch::optim::AdagradOptions*>(&options)) {
-      for (double each : {ada->lr(), ada->lr_decay(), ada->weight_decay(), ada->eps()}) add(each);
-    }
+    const OptimizerRow* const row = row_of(options);
+    if (row == nullptr) return;
+    for (const OptimizerOption& each : row->options) add(each.in(options));
   }
   double value() const { return static_cast<double>(hash_ >> 12); }  // exact in a double
 

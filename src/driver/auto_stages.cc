@@ -1,10 +1,5 @@
 #include "driver/auto_stages.h"
 
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +10,7 @@
 #include "config/checks.h"
 #include "plan/schedules.h"
 #include "plan/stage_cuts.h"
+#include "state/optimizer_states.h"
 
 namespace epl {
 namespace {
@@ -22,30 +18,11 @@ namespace {
 constexpr const char* kStageCount = "pipeline.num_stages";
 constexpr const char* kMemory = "auto.device_memory";
 
-// Tensors of the size of a parameter that the optimizer keeps for it.
-double state_per_parameter(torch::optim::Optimizer& optimizer) {
-  const auto& options = optimizer.param_groups()[0].options();
-  if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options)) {
-    return sgd->momentum() != 0 ? 1 : 0;
-  }
-  if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options)) {
-    return adam->amsgrad() ? 3 : 2;
-  }
-  if (const auto* adam = dynamic_cast<const torch::optim::AdamWOptions*>(&options)) {
-    return adam->amsgrad() ? 3 : 2;
-  }
-  if (const auto* rms = dynamic_cast<const torch::optim::RMSpropOptions*>(&options)) {
-    return 1 + (rms->momentum() > 0 ? 1 : 0) + (rms->centered() ? 1 : 0);
-  }
-  if (dynamic_cast<const torch::optim::AdagradOptions*>(&options) != nullptr) return 1;
-  return 2;  // not known: as much as Adam
-}
-
-double state_per_parameter(const Model& model) {
+// As the optimizer that keeps most does for all of them.
+double most_state_per_parameter(const Model& model) {
   double most = 0;
   for (const auto& optimizer : model.optimizers()) {
-    const bool empty = optimizer.get().param_groups().empty();
-    if (!empty) most = std::max(most, state_per_parameter(optimizer.get()));
+    most = std::max(most, state_per_parameter(optimizer.get()));
   }
   return most;
 }
@@ -95,7 +72,7 @@ StageCutsRequest request_for(int stages, const Model& model, const Config& confi
   request.micro_batches = schedule.micro_batches;
   request.in_flight = make_schedule(schedule).in_flight;
   request.device_bytes = device_bytes(config, cluster);
-  request.optimizer_state = state_per_parameter(model);
+  request.optimizer_state = most_state_per_parameter(model);
   request.asked_by = config.asked_by("auto.auto_parallel");
   if (config.get<int64_t>(kStageCount) > 0)
     request.asked_by += "\n            " + config.asked_by(kStageCount);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "state/optimizer_states.h"
 
 namespace epl {
 namespace {
@@ -105,7 +106,7 @@ class Before {
     }
     // Loading adds to the states that are there: those of a younger training must not stay.
     for (const auto& optimizer : model.optimizers()) {
-      states_.push_back(std::exchange(optimizer.get().state(), States()));
+      states_.push_back(std::exchange(optimizer.get().state(), OptimizerStates()));
     }
   }
 
@@ -129,7 +130,6 @@ class Before {
   }
 
  private:
-  using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
   struct Entry {
     std::string name;
     at::Tensor tensor;
@@ -138,7 +138,7 @@ class Before {
 
   const Model& model_;
   std::vector<Entry> tensors_;
-  std::vector<States> states_;
+  std::vector<OptimizerStates> states_;
 };
 
 const char* const kRandomStep = "random_step";

@@ -1,70 +1,13 @@
 #include "driver/model_snapshot.h"
 
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-
 #include <map>
 #include <mutex>
-#include <typeinfo>
 
-#include "base/check.h"
 #include "config/libtorch.h"
+#include "state/optimizer_table.h"
 
 namespace epl {
 namespace {
-
-namespace optim = torch::optim;
-using ParamState = optim::OptimizerParamState;
-
-at::Tensor copy_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.detach().clone() : at::Tensor();
-}
-
-template <typename State>
-std::unique_ptr<State> copied(const State& state, void (*copy_tensors)(State&)) {
-  auto copy = std::make_unique<State>(state);
-  copy_tensors(*copy);
-  return copy;
-}
-
-template <typename State>
-void copy_moments(State& state) {
-  state.exp_avg(copy_of(state.exp_avg()));
-  state.exp_avg_sq(copy_of(state.exp_avg_sq()));
-  state.max_exp_avg_sq(copy_of(state.max_exp_avg_sq()));
-}
-
-std::unique_ptr<ParamState> copy_of(const ParamState& state) {
-  if (const auto* sgd = dynamic_cast<const optim::SGDParamState*>(&state)) {
-    return copied<optim::SGDParamState>(
-        *sgd, [](auto& own) { own.momentum_buffer(copy_of(own.momentum_buffer())); });
-  }
-  if (const auto* adam = dynamic_cast<const optim::AdamParamState*>(&state)) {
-    return copied(*adam, copy_moments<optim::AdamParamState>);
-  }
-  if (const auto* adamw = dynamic_cast<const optim::AdamWParamState*>(&state)) {
-    return copied(*adamw, copy_moments<optim::AdamWParamState>);
-  }
-  if (const auto* rmsprop = dynamic_cast<const optim::RMSpropParamState*>(&state)) {
-    return copied<optim::RMSpropParamState>(*rmsprop, [](auto& own) {
-      own.square_avg(copy_of(own.square_avg()));
-      own.momentum_buffer(copy_of(own.momentum_buffer()));
-      own.grad_avg(copy_of(own.grad_avg()));
-    });
-  }
-  const auto* adagrad = dynamic_cast<const optim::AdagradParamState*>(&state);
-  EPL_ASSERT(adagrad != nullptr, "a state of LibTorch's optimizers that is not known");
-  return copied<optim::AdagradParamState>(*adagrad, [](auto& own) { own.sum(copy_of(own.sum())); });
-}
-
-// Adagrad has a state from the beginning.
-bool tells_of_a_gradient(const ParamState& state) {
-  const auto* adagrad = dynamic_cast<const optim::AdagradParamState*>(&state);
-  return adagrad == nullptr || adagrad->step() > 0;
-}
 
 // Parameters that a plain step gave a gradient. In the plain loop they remember it themselves, by a
 // .grad() that is defined; EPL leaves .grad() to the user, so it is remembered here. It belongs to
@@ -104,11 +47,8 @@ NamedTensors all_tensors(const Model& model) {
   return all;
 }
 
-bool can_be_set_back(const optim::Optimizer& optimizer) {
-  const std::type_info& type = typeid(optimizer);
-  return type == typeid(optim::SGD) || type == typeid(optim::Adam) ||
-         type == typeid(optim::AdamW) || type == typeid(optim::RMSprop) ||
-         type == typeid(optim::Adagrad);
+bool can_be_set_back(const torch::optim::Optimizer& optimizer) {
+  return row_of(optimizer) != nullptr;
 }
 
 ModelSnapshot::ModelSnapshot(const Model& model) : model_(model) {
@@ -117,10 +57,10 @@ ModelSnapshot::ModelSnapshot(const Model& model) : model_(model) {
   }
   for (const auto& [name, tensor] : model.parameters()) gradients_.push_back(tensor.grad());
   for (const auto& optimizer : model.optimizers()) {
-    States& own = states_.emplace_back();
+    OptimizerStates& own = states_.emplace_back();
     if (!can_be_set_back(optimizer.get())) continue;
     std::swap(own, optimizer.get().state());
-    for (const auto& [key, state] : own) optimizer.get().state()[key] = copy_of(*state);
+    for (const auto& [key, state] : own) optimizer.get().state()[key] = copy_of_state(*state);
   }
 }
 
@@ -128,9 +68,9 @@ bool ModelSnapshot::had_gradient(size_t index) const {
   const at::Tensor& parameter = model_.parameters()[index].second;
   if (gradients_[index].defined() || GradientsSoFar::of_process().has(parameter)) return true;
   const StateKey key = state_key(parameter);
-  for (const States& states : states_) {
+  for (const OptimizerStates& states : states_) {
     const auto found = states.find(key);
-    if (found != states.end() && tells_of_a_gradient(*found->second)) return true;
+    if (found != states.end() && has_seen_gradient(*found->second)) return true;
   }
   return false;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "driver/model.h"
+#include "state/optimizer_states.h"
 
 namespace epl {
 
@@ -31,14 +32,12 @@ class ModelSnapshot {
   void restore();
 
  private:
-  using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
-
   bool had_gradient(size_t parameter) const;
 
   const Model& model_;
   std::vector<at::Tensor> contents_;
   std::vector<at::Tensor> gradients_;
-  std::vector<States> states_;  // by optimizer; empty for those that cannot be set back
+  std::vector<OptimizerStates> states_;  // by optimizer; empty for those that cannot be set back
 };
 
 }  // namespace epl

@@ -1,101 +1,17 @@
 #include "driver/stage_optimizers.h"
 
 #include <ATen/ATen.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
-#include <map>
 #include <set>
-#include <sstream>
+#include <string>
 
 #include "config/libtorch.h"
 #include "driver/stage_parameters.h"
+#include "state/optimizer_states.h"
+#include "state/saved_states.h"
 
 namespace epl {
 namespace {
-
-using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
-
-// The states that pass a test, taken out of the optimizer.
-States take_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
-  States taken;
-  for (const auto& key : keys) {
-    auto found = optimizer.state().find(key);
-    if (found == optimizer.state().end()) continue;
-    taken[key] = std::move(found->second);
-    optimizer.state().erase(found);
-  }
-  return taken;
-}
-
-void give_states(torch::optim::Optimizer& optimizer, States states) {
-  for (auto& [key, state] : states) optimizer.state()[key] = std::move(state);
-}
-
-// Nothing but these states, as text.
-std::string saved_states(torch::optim::Optimizer& optimizer, const std::set<StateKey>& keys) {
-  States all = std::exchange(optimizer.state(), States());
-  States wanted;
-  for (const auto& key : keys) {
-    auto found = all.find(key);
-    if (found != all.end()) wanted[key] = std::move(found->second);
-  }
-  optimizer.state() = std::move(wanted);
-  std::ostringstream out;
-  torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
-  archive.save_to(out);
-  for (auto& [key, state] : optimizer.state()) all[key] = std::move(state);
-  optimizer.state() = std::move(all);
-  return out.str();
-}
-
-// The options that come along are this worker's own as well, but not to be relied on.
-void add_saved_states(torch::optim::Optimizer& optimizer, const std::string& text,
-                      const std::set<StateKey>& keys) {
-  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
-  for (const auto& group : optimizer.param_groups()) options.push_back(group.options().clone());
-  States own = std::exchange(optimizer.state(), States());
-  std::istringstream in(text);
-  torch::serialize::InputArchive archive;
-  archive.load_from(in);
-  if (!archive.keys().empty()) optimizer.load(archive);
-  States loaded = take_states(optimizer, keys);
-  optimizer.state() = std::move(own);
-  give_states(optimizer, std::move(loaded));
-  for (size_t i = 0; i < options.size(); ++i) {
-    optimizer.param_groups()[i].set_options(std::move(options[i]));
-  }
-}
-
-}  // namespace
-
-namespace {
-
-// The tensors of a parameter's state that lie as the parameter does.
-std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& any) {
-  using namespace torch::optim;
-  std::vector<at::Tensor> tensors;
-  if (auto* sgd = dynamic_cast<SGDParamState*>(&any)) {
-    tensors = {sgd->momentum_buffer()};
-  } else if (auto* adam = dynamic_cast<AdamParamState*>(&any)) {
-    tensors = {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
-  } else if (auto* adamw = dynamic_cast<AdamWParamState*>(&any)) {
-    tensors = {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
-  } else if (auto* rmsprop = dynamic_cast<RMSpropParamState*>(&any)) {
-    tensors = {rmsprop->square_avg(), rmsprop->momentum_buffer(), rmsprop->grad_avg()};
-  } else if (auto* adagrad = dynamic_cast<AdagradParamState*>(&any)) {
-    tensors = {adagrad->sum()};
-  }
-  std::vector<at::Tensor> defined;
-  for (const auto& tensor : tensors) {
-    if (tensor.defined()) defined.push_back(tensor);
-  }
-  return defined;
-}
 
 // Workers that have a piece of a parameter have that of its state.
 void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model) {
@@ -108,10 +24,8 @@ void gather_pieces_of_states(Job& job, const ReadyStep& step, const Model& model
 std::vector<at::Tensor> state_tensors(const Model& model, const at::Tensor& parameter) {
   std::vector<at::Tensor> tensors;
   for (size_t i : model.optimizers_of(parameter)) {
-    auto& states = model.optimizers()[i].get().state();
-    const auto state = states.find(state_key(parameter));
-    if (state == states.end()) continue;
-    for (const auto& tensor : tensors_of(*state->second)) tensors.push_back(tensor);
+    const auto of_one = state_tensors(model.optimizers()[i].get(), parameter);
+    tensors.insert(tensors.end(), of_one.begin(), of_one.end());
   }
   return tensors;
 }

@@ -4,31 +4,25 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Type.h>
 #include <c10/util/flat_hash_map.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <tuple>
 #include <typeinfo>
 #include <utility>
 
 #include "base/check.h"
 #include "config/libtorch.h"
 #include "runtime/device_memory.h"
-#include "runtime/pages.h"
 #include "runtime/update_kernels.h"
+#include "runtime/update_rules.h"
+#include "runtime/update_state.h"
 
 namespace epl {
 namespace {
 
 using torch::optim::Optimizer;
-using StateMap = ska::flat_hash_map<StateKey, std::unique_ptr<torch::optim::OptimizerParamState>>;
+using torch::optim::OptimizerOptions;
 
 // --- LibTorch's own step ---------------------------------------------------------------------
 
@@ -145,253 +139,13 @@ Rounding rounding_of_libtorch() {
   return rounding;
 }
 
-// An ordinary CPU tensor: strided, without conjugate or negative bit, nobody's subclass.
-bool is_plain(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kAutograd{c10::DispatchKey::ADInplaceOrView,
-                                          c10::DispatchKey::AutogradCPU,
-                                          c10::DispatchKey::AutocastCPU};
-  constexpr c10::DispatchKeySet kStorage{c10::DispatchKey::CPU};
-  return (tensor.key_set() | kAutograd) == (kStorage | kAutograd);
-}
-
-// `other` has the elements of `tensor` at the same offsets from its first one.
-bool lies_like(const at::Tensor& tensor, const at::Tensor& other) {
-  return other.sizes() == tensor.sizes() &&
-         ((other.is_contiguous() && tensor.is_contiguous()) || other.strides() == tensor.strides());
-}
-
-bool is_state_of(const at::Tensor& parameter, const at::Tensor& state) {
-  return state.defined() && is_plain(state) && state.dtype() == parameter.dtype() &&
-         lies_like(parameter, state);
-}
-
-// --- the five optimizers ---------------------------------------------------------------------
-//
-// A Rule fills in a kernel's arguments from an optimizer's options and state, in LibTorch's order:
-// state is made when a parameter has its first gradient, then the step is counted. It answers
-// false, with nothing changed, where the state is not what LibTorch makes by itself (a sparse
-// momentum buffer, an option switched on after the first step); LibTorch then does that parameter.
-
-template <typename State>
-struct Found {
-  State* state = nullptr;
-  bool fresh = false;
-};
-
-// The state under this key, made anew where there is none.
-template <typename State>
-Found<State> find_or_make_state(StateMap& states, const StateKey& key) {
-  const auto it = states.find(key);
-  if (it != states.end() && it->second != nullptr)
-    return {static_cast<State*>(it->second.get()), false};
-  auto& made = states[key];
-  made = std::make_unique<State>();
-  return {static_cast<State*>(made.get()), true};
-}
-
-template <typename OptimizerType>
-class Rule;
-
-template <>
-class Rule<torch::optim::SGD> {
- public:
-  using Options = torch::optim::SGDOptions;
-  using State = torch::optim::SGDParamState;
-  using Step = SgdStep;
-  static constexpr const char* kName = "fused SGD";
-  static constexpr bool kBumpsVersion = false;  // LibTorch writes through parameter.data()
-
-  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
-            const at::Tensor& parameter) {
-    step.learning_rate = options.lr();
-    step.weight_decay = options.weight_decay();
-    if (options.momentum() == 0) return true;
-    const auto [state, fresh] = find_or_make_state<State>(states, key);
-    if (fresh) state->momentum_buffer(zeros_by_page(parameter));
-    if (!is_state_of(parameter, state->momentum_buffer())) return false;
-    step.momentum_buffer = state->momentum_buffer().data_ptr();
-    step.first = fresh;
-    step.nesterov = options.nesterov();
-    step.momentum = options.momentum();
-    step.dampening = options.dampening();
-    return true;
-  }
-};
-
-// Adam and AdamW differ in what weight decay means.
-template <typename OptionsType, typename StateType, bool kDecoupled>
-class AdamRule {
- public:
-  using Options = OptionsType;
-  using State = StateType;
-  using Step = AdamStep;
-  static constexpr const char* kName = kDecoupled ? "fused AdamW" : "fused Adam";
-  static constexpr bool kBumpsVersion = true;
-
-  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
-            const at::Tensor& parameter) {
-    const auto [state, fresh] = find_or_make_state<State>(states, key);
-    if (fresh) {
-      state->exp_avg(zeros_by_page(parameter));
-      state->exp_avg_sq(zeros_by_page(parameter));
-      if (options.amsgrad()) state->max_exp_avg_sq(zeros_by_page(parameter));
-    }
-    if (!is_state_of(parameter, state->exp_avg()) || !is_state_of(parameter, state->exp_avg_sq()))
-      return false;
-    if (options.amsgrad()) {
-      if (!is_state_of(parameter, state->max_exp_avg_sq())) return false;
-      step.max_mean_square = state->max_exp_avg_sq().data_ptr();
-    }
-    step.mean = state->exp_avg().data_ptr();
-    step.mean_square = state->exp_avg_sq().data_ptr();
-    state->step(state->step() + 1);
-    std::tie(step.beta1, step.beta2) = options.betas();
-    correct(step.beta1, step.beta2, state->step());
-    step.step_size = options.lr() / correction1_;
-    step.root_correction2 = root_correction2_;
-    step.epsilon = options.eps();
-    if (kDecoupled && options.weight_decay() != 0)
-      step.shrink = 1 - options.lr() * options.weight_decay();
-    if (!kDecoupled) step.weight_decay = options.weight_decay();
-    return true;
-  }
-
- private:
-  // Nearly all parameters are at the same step, so the powers are kept from one to the next.
-  void correct(double beta1, double beta2, int64_t count) {
-    if (count == count_ && beta1 == beta1_ && beta2 == beta2_) return;
-    count_ = count;
-    beta1_ = beta1;
-    beta2_ = beta2;
-    correction1_ = 1 - std::pow(beta1, count);
-    root_correction2_ = std::sqrt(1 - std::pow(beta2, count));
-  }
-
-  int64_t count_ = -1;
-  double beta1_ = 0;
-  double beta2_ = 0;
-  double correction1_ = 0;
-  double root_correction2_ = 0;
-};
-
-template <>
-class Rule<torch::optim::Adam>
-    : public AdamRule<torch::optim::AdamOptions, torch::optim::AdamParamState, false> {};
-
-template <>
-class Rule<torch::optim::AdamW>
-    : public AdamRule<torch::optim::AdamWOptions, torch::optim::AdamWParamState, true> {};
-
-template <>
-class Rule<torch::optim::RMSprop> {
- public:
-  using Options = torch::optim::RMSpropOptions;
-  using State = torch::optim::RMSpropParamState;
-  using Step = RmspropStep;
-  static constexpr const char* kName = "fused RMSprop";
-  static constexpr bool kBumpsVersion = true;
-
-  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
-            const at::Tensor& parameter) {
-    const bool has_momentum = options.momentum() > 0;
-    const auto [state, fresh] = find_or_make_state<State>(states, key);
-    if (fresh) {
-      state->square_avg(zeros_by_page(parameter));
-      if (has_momentum) state->momentum_buffer(zeros_by_page(parameter));
-      if (options.centered()) state->grad_avg(zeros_by_page(parameter));
-    }
-    if (!is_state_of(parameter, state->square_avg())) return false;
-    if (has_momentum) {
-      if (!is_state_of(parameter, state->momentum_buffer())) return false;
-      step.momentum_buffer = state->momentum_buffer().data_ptr();
-    }
-    if (options.centered()) {
-      if (!is_state_of(parameter, state->grad_avg())) return false;
-      step.mean = state->grad_avg().data_ptr();
-    }
-    step.mean_square = state->square_avg().data_ptr();
-    state->step(state->step() + 1);
-    step.learning_rate = options.lr();
-    step.alpha = options.alpha();
-    step.epsilon = options.eps();
-    step.weight_decay = options.weight_decay();
-    step.momentum = options.momentum();
-    return true;
-  }
-};
-
-template <>
-class Rule<torch::optim::Adagrad> {
- public:
-  using Options = torch::optim::AdagradOptions;
-  using State = torch::optim::AdagradParamState;
-  using Step = AdagradStep;
-  static constexpr const char* kName = "fused Adagrad";
-  static constexpr bool kBumpsVersion = true;
-
-  // The state is made by the optimizer's constructor; LibTorch complains where it is missing.
-  bool fill(Step& step, const Options& options, StateMap& states, const StateKey& key,
-            const at::Tensor& parameter) {
-    const auto it = states.find(key);
-    if (it == states.end() || it->second == nullptr) return false;
-    auto& state = static_cast<State&>(*it->second);
-    if (!is_state_of(parameter, state.sum())) return false;
-    step.sum = state.sum().data_ptr();
-    state.step(state.step() + 1);
-    step.learning_rate =
-        options.lr() / (1 + static_cast<double>(state.step() - 1) * options.lr_decay());
-    step.epsilon = options.eps();
-    step.weight_decay = options.weight_decay();
-    return true;
-  }
-};
-
-// The kernel's arguments for elements `by` and on, with another gradient.
-void* advanced(void* array, ElementType type, int64_t by) {
-  const int64_t bytes = type == ElementType::kFloat ? 4 : 8;
-  return array == nullptr ? nullptr : static_cast<char*>(array) + by * bytes;
-}
-
-template <typename Step>
-Step moved_base(Step step, int64_t by, const void* gradient) {
-  step.parameter = advanced(step.parameter, step.type, by);
-  step.gradient = gradient;
-  return step;
-}
-
-SgdStep moved(const SgdStep& from, int64_t by, const void* gradient) {
-  SgdStep step = moved_base(from, by, gradient);
-  step.momentum_buffer = advanced(step.momentum_buffer, step.type, by);
-  return step;
-}
-
-AdamStep moved(const AdamStep& from, int64_t by, const void* gradient) {
-  AdamStep step = moved_base(from, by, gradient);
-  for (void** array : {&step.mean, &step.mean_square, &step.max_mean_square})
-    *array = advanced(*array, step.type, by);
-  return step;
-}
-
-RmspropStep moved(const RmspropStep& from, int64_t by, const void* gradient) {
-  RmspropStep step = moved_base(from, by, gradient);
-  for (void** array : {&step.mean_square, &step.mean, &step.momentum_buffer})
-    *array = advanced(*array, step.type, by);
-  return step;
-}
-
-AdagradStep moved(const AdagradStep& from, int64_t by, const void* gradient) {
-  AdagradStep step = moved_base(from, by, gradient);
-  step.sum = advanced(step.sum, step.type, by);
-  return step;
-}
-
 // --- the two kinds of Update -----------------------------------------------------------------
 
-template <typename OptimizerType>
+template <typename Rule>
 class FusedUpdate final : public Update {
  public:
-  explicit FusedUpdate(Optimizer& optimizer)
-      : optimizer_(optimizer), index_(optimizer), rounding_(rounding_of_libtorch()) {}
+  FusedUpdate(Optimizer& optimizer, const OptimizerRow& row)
+      : optimizer_(optimizer), row_(row), index_(optimizer), rounding_(rounding_of_libtorch()) {}
 
   int64_t prepare(const std::vector<ParameterGradient>& gradients) override {
     at::NoGradGuard no_grad;
@@ -419,12 +173,11 @@ class FusedUpdate final : public Update {
     DeviceMemory::count_pages();  // of states that were made
   }
 
-  std::string name() const override { return Rule<OptimizerType>::kName; }
+  std::string name() const override { return "fused " + row_.name; }
   bool fused() const override { return true; }
 
  private:
-  using Options = typename Rule<OptimizerType>::Options;
-  using Step = typename Rule<OptimizerType>::Step;
+  using Step = typename Rule::Step;
 
   // The elements of all parameters of one apply() are numbered through, so that threads share
   // many small parameters as evenly as one large one.
@@ -443,14 +196,16 @@ class FusedUpdate final : public Update {
     if (type != at::kFloat && type != at::kDouble) return false;
     if (place.repeated || !is_plain(parameter) || !has_plain_gradient(one)) return false;
 
-    const auto& options =
-        static_cast<const Options&>(optimizer_.param_groups()[place.group].options());
+    const OptimizerOptions& options = optimizer_.param_groups()[place.group].options();
+    KernelState state;
+    if (!prepare_state(row_, options, optimizer_.state(), place.key, parameter, state))
+      return false;
     Step step;
-    if (!rule_.fill(step, options, optimizer_.state(), place.key, parameter)) return false;
+    rule_.fill(step, options, state);
     step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
     step.rounding = rounding_;
     step.parameter = parameter.data_ptr();
-    if (Rule<OptimizerType>::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
+    if (Rule::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
     for (const auto& piece : one.pieces) add_piece(step, parameter, piece);
     if (!one.pieces.empty()) return true;
     step.gradient = lying_like(parameter, one.gradient).data_ptr();
@@ -522,9 +277,10 @@ class FusedUpdate final : public Update {
   }
 
   Optimizer& optimizer_;
+  const OptimizerRow& row_;
   ParameterIndex index_;
   Rounding rounding_;
-  Rule<OptimizerType> rule_;
+  Rule rule_;
   std::vector<Job> jobs_;
   int64_t total_ = 0;
   std::vector<at::Tensor> rearranged_;     // gradients copied to lie as their parameters do
@@ -563,6 +319,22 @@ class LibTorchUpdate final : public Update {
   std::vector<ParameterGradient> gradients_;
 };
 
+std::unique_ptr<Update> make_fused_update(Optimizer& optimizer, const OptimizerRow& row) {
+  switch (row.kernel) {
+    case UpdateKernel::kSgd:
+      return std::make_unique<FusedUpdate<SgdRule>>(optimizer, row);
+    case UpdateKernel::kAdam:
+      return std::make_unique<FusedUpdate<AdamRule>>(optimizer, row);
+    case UpdateKernel::kAdamW:
+      return std::make_unique<FusedUpdate<AdamWRule>>(optimizer, row);
+    case UpdateKernel::kRmsprop:
+      return std::make_unique<FusedUpdate<RmspropRule>>(optimizer, row);
+    case UpdateKernel::kAdagrad:
+      return std::make_unique<FusedUpdate<AdagradRule>>(optimizer, row);
+  }
+  EPL_ASSERT(false, "a row whose kernel is not known");
+}
+
 }  // namespace
 
 void Update::apply(const std::vector<ParameterGradient>& gradients) {
@@ -571,25 +343,15 @@ void Update::apply(const std::vector<ParameterGradient>& gradients) {
   finish();
 }
 
-// A subclass may do anything in its step(), so the class has to be exactly LibTorch's.
 std::unique_ptr<Update> make_update(Optimizer& optimizer) {
-  const std::type_info& type = typeid(optimizer);
-  EPL_CHECK(type != typeid(torch::optim::LBFGS),
+  EPL_CHECK(typeid(optimizer) != typeid(torch::optim::LBFGS),
             "torch::optim::LBFGS needs a closure that evaluates the model several times in a step; "
             "EPL evaluates it once",
             "the optimizer of the trainer",
             "torch::optim::AdamW, or any optimizer whose step() works from the gradients alone");
-  if (type == typeid(torch::optim::SGD))
-    return std::make_unique<FusedUpdate<torch::optim::SGD>>(optimizer);
-  if (type == typeid(torch::optim::Adam))
-    return std::make_unique<FusedUpdate<torch::optim::Adam>>(optimizer);
-  if (type == typeid(torch::optim::AdamW))
-    return std::make_unique<FusedUpdate<torch::optim::AdamW>>(optimizer);
-  if (type == typeid(torch::optim::RMSprop))
-    return std::make_unique<FusedUpdate<torch::optim::RMSprop>>(optimizer);
-  if (type == typeid(torch::optim::Adagrad))
-    return std::make_unique<FusedUpdate<torch::optim::Adagrad>>(optimizer);
-  return std::make_unique<LibTorchUpdate>(optimizer);
+  const OptimizerRow* const row = row_of(optimizer);
+  if (row == nullptr) return std::make_unique<LibTorchUpdate>(optimizer);
+  return make_fused_update(optimizer, *row);
 }
 
 }  // namespace epl

@@ -13,6 +13,7 @@
 
 #include "config/libtorch.h"
 #include "runtime/update.h"
+#include "state/optimizer_table.h"
 
 namespace epl {
 
@@ -50,17 +51,12 @@ struct Contents {
   std::vector<Tensor> tensors;
 };
 
-inline Contents contents_of(const torch::optim::OptimizerParamState& state) {
-  if (auto* sgd = dynamic_cast<const torch::optim::SGDParamState*>(&state))
-    return {0, {sgd->momentum_buffer()}};
-  if (auto* adam = dynamic_cast<const torch::optim::AdamParamState*>(&state))
-    return {adam->step(), {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()}};
-  if (auto* adam = dynamic_cast<const torch::optim::AdamWParamState*>(&state))
-    return {adam->step(), {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()}};
-  if (auto* rms = dynamic_cast<const torch::optim::RMSpropParamState*>(&state))
-    return {rms->step(), {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()}};
-  const auto& adagrad = dynamic_cast<const torch::optim::AdagradParamState&>(state);
-  return {adagrad.step(), {adagrad.sum()}};
+inline Contents contents_of(torch::optim::OptimizerParamState& state) {
+  const OptimizerRow* const row = row_of(state);
+  Contents contents;
+  if (row->step != nullptr) contents.step = row->step(state);
+  for (const StateTensor& each : row->tensors) contents.tensors.push_back(each.in(state));
+  return contents;
 }
 
 inline void expect_same(Optimizer& expected, Optimizer& actual) {
