@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "capture/test_capture.h"
+#include "passes/assign_taskgraphs.h"
 #include "tests/models/transformer.h"
 
 namespace epl {
@@ -62,6 +63,9 @@ void expect_cuts_to_be_like_scopes(const Parts& parts) {
   const std::vector<int> cuts = cuts_of(scoped);
   ASSERT_EQ(cuts.size() + 1, parts.parts.size());
   EXPECT_EQ(print_graph(parts.capture(/*scoped=*/false, cuts)), print_graph(scoped));
+  Graph cut = parts.capture(/*scoped=*/false);
+  AssignTaskGraphs(cuts).run(cut);
+  EXPECT_EQ(print_graph(cut), print_graph(scoped));
 }
 
 TEST(Cuts, AreLikeScopesInATransformer) {
