@@ -130,7 +130,7 @@ Capture Recordings::capture(const Batch& batch, double seed) {
   const double options_before = fingerprint_of_options(subject_.model);
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
-       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", {}, seed,
+       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", seed,
        generators_seen_before(), &inputs});
   const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
   if (changes_options && captured.unreplayable.empty()) {
