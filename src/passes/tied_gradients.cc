@@ -26,7 +26,11 @@ bool is_plain_sum(const Graph& graph, const Node& node) {
 
 class Terms {
  public:
-  explicit Terms(Graph& graph) : graph_(graph), makers_(graph) {}
+  explicit Terms(Graph& graph) : graph_(graph), makers_(graph) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (graph.nodes[i].phase == Phase::kForward) last_forward_ = i;
+    }
+  }
 
   // The values whose sum `value` is, by chunk.
   std::map<int, std::vector<ValueId>> of(ValueId value) const {
@@ -60,23 +64,24 @@ class Terms {
     collect(maker->arguments[1].values[0], terms);
   }
 
-  // The node behind which a term is there.
+  // The node behind which a term is there; a leaf, which the seed is, behind all of forward.
   size_t made_at(ValueId id) const {
     const auto sum = made_behind_.find(id);
-    return sum == made_behind_.end() ? makers_.index_of(id).value() : sum->second;
+    return sum == made_behind_.end() ? makers_.index_of(id).value_or(last_forward_) : sum->second;
   }
 
   ValueId add(ValueId a, ValueId b) {
     const size_t behind = std::max(made_at(a), made_at(b));
-    const Node& like = graph_.nodes[behind];
+    const Node& last = graph_.nodes[behind];
+    const bool of_leaves = last.phase == Phase::kForward;
     Node node{c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor"),
               {},
               {},
               Phase::kBackward,
-              like.taskgraph,
+              of_leaves ? -1 : last.taskgraph,
               {},
-              like.origin.beside(),
-              like.chunk};
+              of_leaves ? Origin() : last.origin.beside(),
+              of_leaves ? 0 : last.chunk};
     for (ValueId id : {a, b}) {
       Argument argument;
       argument.kind = Argument::Kind::kValue;
@@ -99,6 +104,7 @@ class Terms {
 
   Graph& graph_;
   const Makers makers_;
+  size_t last_forward_ = 0;
   std::map<ValueId, size_t> made_behind_;  // of the sums
   std::multimap<size_t, Node> sums_;       // by the node behind which they come
 };
