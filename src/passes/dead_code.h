@@ -3,10 +3,9 @@
 //
 // Needs   nothing.
 // Leaves  nodes that the loss, a metric or a gradient reads, directly or not; nodes that write
-// state
-//         which outlives the step; nodes that check what the step read back, or that only check and
-//         throw; nodes that draw random numbers, so that the generator stays where the plain
-//         program would have it.
+//         state which outlives the step; nodes that check what the step read back, or that only
+//         check and throw; nodes that draw random numbers, so that the generator stays where the
+//         plain program would have it.
 // Keeps   the order of the nodes.
 #pragma once
 

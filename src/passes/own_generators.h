@@ -7,8 +7,7 @@
 //
 // Needs   nothing.
 // Leaves  no random operator without a generator argument. Throws epl::Error where LibTorch has no
-// other form of
-//         an operator.
+//         other form of an operator.
 // Keeps   all values: the forms draw the same numbers from the same generator.
 #pragma once
 

@@ -6,8 +6,7 @@
 //
 // Needs   nothing.
 // Leaves  gradients that are dense or sparse, share their storage with no other returned value and
-// are
-//         no leaves; an aten::clone where that was not so.
+//         are no leaves; an aten::clone where that was not so.
 // Keeps   all values.
 #pragma once
 

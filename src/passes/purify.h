@@ -11,8 +11,8 @@
 //
 // Needs   nothing.
 // Leaves  in place: writes to state that outlives the step (parameters, buffers, closed-over
-// tensors),
-//         and to storages that some operator writes for which LibTorch has no pure variant.
+//         tensors), and to storages that some operator writes for which LibTorch has no pure
+//         variant.
 // Keeps   what every node computes; the order of nodes.
 #pragma once
 

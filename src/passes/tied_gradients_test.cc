@@ -32,7 +32,7 @@ std::string after(const std::string& tail, bool changes = true) {
   Graph graph = parse_graph(kHead + tail);
   AssignChunks().run(graph);
   EXPECT_EQ(TiedGradients().run(graph), changes);
-  verify_graph(graph, "tied gradients");
+  verify_graph(graph, "TiedGradients");
   DeadCode().run(graph);
   AssignChunks().run(graph);
   std::string text = "\n";
