@@ -202,24 +202,6 @@ std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run,
   return metrics;
 }
 
-Strategy chosen_stage(int number) {
-  return replicate(1, concat("stage_", number),
-                   SourceLocation{"the cut that auto.auto_parallel chose", 0});
-}
-
-// Two reasons: the step took another way than when the cuts were chosen, or has scopes of its own.
-void check_stages(const std::vector<Strategy>& taskgraphs, const CaptureRequest& request) {
-  const size_t stages = request.cuts.size() + 1;
-  if (request.cuts.empty() || taskgraphs.size() == stages) return;
-  std::vector<std::string> found;
-  for (const Strategy& strategy : taskgraphs) found.push_back(strategy.asked_by());
-  throw Error(concat("the step was to be cut into ", stages, " stages before its operators ",
-                     join(request.cuts, ", "), ", and has ", taskgraphs.size(),
-                     " TaskGraphs: ", join(found, ", ")),
-              "auto.auto_parallel",
-              "a step that calls the same operators each time and has no strategies of its own");
-}
-
 void check_nothing_kept(const Recorder& recorder) {
   const std::vector<std::string> kept = recorder.describe_kept();
   const std::string which =
@@ -288,18 +270,9 @@ Capture capture_step(const CaptureRequest& request) {
   for (const at::Generator& generator : request.generators) recorder.expect_draws_from(generator);
   declare_tensors(recorder, request);
   std::vector<TaskGraphBorder> borders;
-  std::optional<uint64_t> cut_at;
   Recording recording([&] {
-    borders.push_back({cut_at.value_or(at::sequence_number::peek()), current_taskgraph()});
+    borders.push_back({at::sequence_number::peek(), current_taskgraph()});
   });
-  if (!request.cuts.empty()) {
-    set_default_strategy(chosen_stage(0));
-    recorder.cut(request.cuts, [&, stage = 0](uint64_t sequence) mutable {
-      cut_at = sequence;
-      set_default_strategy(chosen_stage(++stage));
-      cut_at.reset();
-    });
-  }
 
   Capture capture;
   ValueId loss = kNoValue;
@@ -339,7 +312,6 @@ Capture capture_step(const CaptureRequest& request) {
   // Not before: while the graph is taken the recorder asks who else holds what was written.
   if (request.seed) recorder.describe_written(capture.effects);
   capture.graph.taskgraphs = recording.finish();
-  check_stages(capture.graph.taskgraphs, request);
   capture.graph.loss = loss;
   capture.graph.metrics = std::move(metrics);
   const auto leaves = parameter_leaves(capture.graph);

@@ -53,10 +53,6 @@ struct CaptureRequest {
   const NamedTensors& state;       // buffers and all other parameters
   // Whether the step function may hold on to tensors that it computed: see debug.kept_tensor.
   bool may_keep_tensors = false;
-  // Stages that EPL chose: before the forward operators with these numbers (Origin::call of a
-  // recording without cuts), ascending, a new TaskGraph begins, as if a scope ended and the next
-  // one began there. The step has no strategies of its own then.
-  std::vector<int> cuts = {};
   // The gradient of the loss in the recorded run. The Graph does not depend on it; the effects of
   // the run, which are kept where it is given, do.
   std::optional<double> seed = std::nullopt;

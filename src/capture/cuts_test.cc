@@ -1,8 +1,10 @@
-// Cuts: stages that EPL chose give the Graph that scopes at the same places would have given.
+// Origin::call, the number of the forward operator that a node belongs to. Stages that EPL cuts by
+// these numbers (passes/assign_taskgraphs.h) are those that scopes at the same places would give.
 #include <epl/epl.h>
 #include <gtest/gtest.h>
 
 #include "capture/test_capture.h"
+#include "passes/assign_taskgraphs.h"
 #include "tests/models/transformer.h"
 
 namespace epl {
@@ -30,7 +32,7 @@ struct Parts {
     return x;
   }
 
-  Graph capture(bool scoped, const std::vector<int>& cuts = {}) const {
+  Graph capture(bool scoped) const {
     const StepFunction step = [&](const Batch& batch) { return run(batch, scoped); };
     NamedTensors parameters;
     NamedTensors state;
@@ -38,9 +40,14 @@ struct Parts {
       parameters.emplace_back(item.key(), item.value());
     }
     for (const auto& item : net->named_buffers()) state.emplace_back(item.key(), item.value());
-    Graph graph =
-        capture_step({step, batch, parameters, state, /*may_keep_tensors=*/false, cuts}).graph;
+    Graph graph = capture_step({step, batch, parameters, state}).graph;
     verify_graph(graph, "capture");
+    return graph;
+  }
+
+  Graph cut(const std::vector<int>& cuts) const {
+    Graph graph = capture(/*scoped=*/false);
+    AssignTaskGraphs(cuts).run(graph);
     return graph;
   }
 };
@@ -61,7 +68,7 @@ void expect_cuts_to_be_like_scopes(const Parts& parts) {
   const Graph scoped = parts.capture(/*scoped=*/true);
   const std::vector<int> cuts = cuts_of(scoped);
   ASSERT_EQ(cuts.size() + 1, parts.parts.size());
-  EXPECT_EQ(print_graph(parts.capture(/*scoped=*/false, cuts)), print_graph(scoped));
+  EXPECT_EQ(print_graph(parts.cut(cuts)), print_graph(scoped));
 }
 
 TEST(Cuts, AreLikeScopesInATransformer) {
@@ -177,47 +184,9 @@ struct TwoLinears {
 
 TEST(Cuts, MayLieInsideOfACompositeOperator) {
   const TwoLinears model;
-  const Graph graph = model.parts.capture(/*scoped=*/false, {1, 4});
+  const Graph graph = model.parts.cut({1, 4});
   EXPECT_EQ(ops_of(graph, Phase::kForward), "t:0 addmm:1 sin:1 t:1 addmm:2 sum:2");
   EXPECT_EQ(ops_of(graph, Phase::kBackward).substr(0, 35), "expand:2 t:2 mm:2 t:2 mm:2 t:2 sum.");
-  EXPECT_EQ(graph.taskgraphs[2].asked_by(),
-            "epl::replicate(1, \"stage_2\") at the cut that auto.auto_parallel chose");
-}
-
-TEST(Cuts, LeaveTheDefaultStrategyAsItWas) {
-  const TwoLinears model;
-  model.parts.capture(/*scoped=*/false, {2});
-  EXPECT_TRUE(model.parts.capture(/*scoped=*/false).taskgraphs.empty());
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-TEST(Cuts, BehindTheLastOperatorAreRefused) {
-  const TwoLinears model;
-  EXPECT_EQ(error_of([&] {
-              model.parts.capture(/*scoped=*/false, {2, 6});
-            }),
-            "epl: the step was to be cut into 3 stages before its operators 2, 6, and has 2 "
-            "TaskGraphs: epl::replicate(1, \"stage_0\") at the cut that auto.auto_parallel chose, "
-            "epl::replicate(1, \"stage_1\") at the cut that auto.auto_parallel chose\n"
-            "  asked by: auto.auto_parallel\n"
-            "  try:      a step that calls the same operators each time and has no strategies of "
-            "its own");
-}
-
-TEST(Cuts, InsideOfAScopeAreRefused) {
-  const TwoLinears model;
-  EXPECT_NE(error_of([&] {
-              model.parts.capture(/*scoped=*/true, {2});
-            }).find("epl::set_default_strategy(epl::replicate(1, \"stage_1\")) inside of"),
-            std::string::npos);
 }
 
 // "operator:call" of a phase.

@@ -365,11 +365,6 @@ void Recorder::describe_written(RunEffects& effects) const {
 
 Recorder::Recorder() : left_at_(at::sequence_number::peek()) {}
 
-void Recorder::cut(std::vector<int> cuts, BeginStage begin_stage) {
-  cuts_ = std::move(cuts);
-  begin_stage_ = std::move(begin_stage);
-}
-
 bool needs_inputs(const std::string& composite) {
   return composite == "aten::one_hot" || computes_unseen(composite) ||
          !contents_read_while_composing(composite).empty();
@@ -451,15 +446,11 @@ int Recorder::call_at(uint64_t sequence) const {
   return static_cast<int>(next - first_sequences_.begin()) - 1;
 }
 
-// Numbers a forward operator and begins the stage that it is the first one of.
+// Numbers a forward operator.
 void Recorder::start_call(Node& node) {
   node.origin.call = static_cast<int>(first_sequences_.size());
   node.origin.user_call = user_calls_ - 1;
   first_sequences_.push_back(left_at_);
-  if (next_cut_ < cuts_.size() && cuts_[next_cut_] == node.origin.call) {
-    ++next_cut_;
-    begin_stage_(left_at_);
-  }
   node.taskgraph = current_taskgraph();
 }
 

@@ -47,7 +47,6 @@ struct ForwardPlace {
 class Recorder {
  public:
   using Kernel = std::function<void()>;
-  using BeginStage = std::function<void(uint64_t sequence)>;
 
   Recorder();
 
@@ -66,10 +65,6 @@ class Recorder {
 
   // The same for a tensor that the step returns.
   ValueId returned(const at::Tensor& tensor);
-
-  // Calls begin_stage before it records the forward operators with these numbers, ascending.
-  // Autograd's node of the operator exists by then: `sequence` is where those of the stage begin.
-  void cut(std::vector<int> cuts, BeginStage begin_stage);
 
   // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
   // is nobody's, a sum of gradients, waits for the node that reads it: see claim().
@@ -184,9 +179,6 @@ class Recorder {
   std::optional<ForwardPlace> backward_of_;
   std::vector<EnclosingOp> enclosing_ops_;  // that the step is in, outermost first
 
-  std::vector<int> cuts_;
-  size_t next_cut_ = 0;
-  BeginStage begin_stage_;
   int user_calls_ = 0;
   // By forward operator: the sequence number at which the one before it was left. What autograd
   // made from there on, also for a torch::autograd::Function around it, is its own.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/makers.h"
 #include "ops/facts.h"
 
 namespace epl {
@@ -29,12 +30,8 @@ void check_same_operators(const Graph& small, const Graph& large, const std::str
 
 // Names the operator that makes the value.
 std::string maker_of(const Graph& graph, ValueId id) {
-  for (const auto& node : graph.nodes) {
-    bool makes = false;
-    for_each_output(node, [&](ValueId made) { makes |= made == id; });
-    if (makes) return op_name(node);
-  }
-  return "an input";
+  const Node* const maker = Makers(graph).of(id);
+  return maker == nullptr ? "an input" : op_name(*maker);
 }
 
 int batch_dim(const Graph& small, const Graph& large, ValueId id, int times,

@@ -1,6 +1,7 @@
 #include "compile/cut_rows.h"
 
 #include "base/check.h"
+#include "ir/makers.h"
 #include "ops/rule_parts.h"
 #include "passes/assign_chunks.h"
 #include "passes/purify.h"
@@ -43,13 +44,8 @@ void prove_gradients(const RowsOfStep& rows, const Graph& graph, const RowResult
 
 // Else every device has that of all rows.
 bool made_on_slices(const RowQuestion& question, ValueId value) {
-  for (size_t i = 0; i < question.sliced.size(); ++i) {
-    if (question.sliced[i]) continue;
-    bool makes = false;
-    for_each_output(question.whole.nodes[i], [&](ValueId id) { makes |= id == value; });
-    if (makes) return false;
-  }
-  return true;
+  const auto maker = Makers(question.whole).index_of(value);
+  return !maker || question.sliced.empty() || question.sliced[*maker];
 }
 
 // Stages that do not have so many devices see all rows, as far as this proof goes: what comes from

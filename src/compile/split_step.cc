@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "capture/made_under_split.h"
 #include "compile/cut_rows.h"
+#include "ir/makers.h"
 #include "passes/assign_chunks.h"
 #include "passes/batched_products.h"
 #include "passes/dead_code.h"
@@ -89,14 +90,10 @@ std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
 
 void check_strided(const ShardingRequest& request) {
   const Graph& graph = request.graph;
+  const Makers makers(graph);
   for (const auto& gradient : graph.gradients) {
-    const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-      bool makes = false;
-      for_each_output(node, [&](ValueId id) { makes |= id == gradient.value; });
-      return makes;
-    });
-    const auto at = static_cast<size_t>(maker - graph.nodes.begin());
-    if (maker == graph.nodes.end() || !request.is_inside(at)) continue;
+    const auto maker = makers.index_of(gradient.value);
+    if (!maker || !request.is_inside(*maker)) continue;
     EPL_CHECK(
         graph.value(gradient.value).type.layout == c10::kStrided,
         concat("the gradient of `", graph.leaves[static_cast<size_t>(gradient.parameter)].name,

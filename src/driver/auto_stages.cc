@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "config/checks.h"
 #include "plan/schedules.h"
 #include "plan/stage_cuts.h"
 #include "state/optimizer_states.h"
@@ -119,7 +118,6 @@ int forward_calls(const Graph& graph) {
 
 AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job,
                          int64_t rows) {
-  check_auto_parallel(graph.taskgraphs, config);
   const NodeCosts costs = node_costs(graph);
   const std::vector<int> tried = candidates(config, job.cluster());
   const auto recorded = static_cast<double>(recorded_rows(graph));

@@ -15,7 +15,7 @@ namespace epl {
 struct AutoStages {
   int stages = 1;
   int forward_calls = 0;  // of the step that was looked at: another number needs another choice
-  std::vector<int> cuts;  // for CaptureRequest; none where there is one stage
+  std::vector<int> cuts;  // for AssignTaskGraphs; none where there is one stage
 };
 
 // How many forward operators a recording has.

@@ -23,6 +23,7 @@
 #include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
 #include "driver/state_snapshot.h"
+#include "passes/assign_taskgraphs.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"
 
@@ -126,14 +127,14 @@ void Recordings::begin_step() {
   probe_->of_this_step = false;
 }
 
-Capture Recordings::capture(const Batch& batch, double seed, const std::vector<int>& cuts) {
+Capture Recordings::capture(const Batch& batch, double seed) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
   const IgnoredTargetsWatch targets;
   const double options_before = fingerprint_of_options(subject_.model);
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
-       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", cuts, seed,
+       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", seed,
        generators_seen_before(), &inputs});
   const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
   if (changes_options && captured.unreplayable.empty()) {
@@ -179,19 +180,27 @@ NamedTensors Recordings::written_outside() const {
   return tensors;
 }
 
-// The choice stays for steps of other shapes, unless they do another number of operators.
-Capture Recordings::record_with_chosen_stages(const Batch& batch, double seed) {
-  if (chosen_) {
-    Capture captured = capture(batch, seed, chosen_->cuts);
-    if (forward_calls(captured.graph) == chosen_->forward_calls) return captured;
-  }
-  // The first run of an operator is a cold one, and any may be interrupted.
-  Capture first = capture(batch, seed);
+// The first run of an operator is a cold one, and any may be interrupted. The last recording is
+// kept: a table that the function makes in its first run and keeps is made in none of its steps.
+Capture Recordings::measure_again(Capture captured, const Batch& batch, double seed) {
   for (int again = 0; again < 2; ++again) {
-    take_shorter_times(first.graph, capture(batch, seed).graph);
+    Capture next = capture(batch, seed);
+    take_shorter_times(next.graph, captured.graph);
+    captured = std::move(next);
   }
-  chosen_ = choose_stages(first.graph, subject_.model, subject_.config, subject_.job, rows_);
-  return capture(batch, seed, chosen_->cuts);
+  return captured;
+}
+
+// The choice stays for steps of other shapes, unless they do another number of operators.
+Capture Recordings::cut_into_stages(Capture captured, const Batch& batch, double seed) {
+  if (!chosen_ || chosen_->forward_calls != forward_calls(captured.graph)) {
+    captured = measure_again(std::move(captured), batch, seed);
+    chosen_ = choose_stages(captured.graph, subject_.model, subject_.config, subject_.job, rows_);
+  }
+  PassList passes;
+  passes.push_back(std::make_unique<AssignTaskGraphs>(chosen_->cuts));
+  run_passes(captured.graph, passes);
+  return captured;
 }
 
 namespace {
@@ -216,10 +225,11 @@ void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
 Capture Recordings::record(const Batch& batch, double seed) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
-  Capture captured = chooses ? record_with_chosen_stages(batch, seed) : capture(batch, seed);
+  Capture captured = capture(batch, seed);
+  check_auto_parallel(captured.graph.taskgraphs, subject_.config);
+  if (chooses) captured = cut_into_stages(std::move(captured), batch, seed);
   subject_.model.check_trained(captured.graph);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
-  if (!chooses) check_auto_parallel(captured.graph.taskgraphs, subject_.config);
   if (made_ == 0) {
     std::clog << describe_folding(captured.graph.taskgraphs, subject_.job.cluster());
   }

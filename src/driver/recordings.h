@@ -110,7 +110,7 @@ class Recordings {
   Key modes() const;
   // `seed` is the gradient of the loss: what is recorded may become the step.
   Capture record(const Batch& batch, double seed);
-  Capture capture(const Batch& batch, double seed, const std::vector<int>& cuts = {});
+  Capture capture(const Batch& batch, double seed);
   std::vector<at::Generator> generators_seen_before() const;
   bool calls_several_times() const;  // a step calls the function more than once in this worker
   bool is_first_of_its_form(const Batch& batch) const;
@@ -118,7 +118,9 @@ class Recordings {
   void note_written(const Batch& batch, const Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
-  Capture record_with_chosen_stages(const Batch& batch, double seed);
+  // A recording of `batch` as the stages that EPL chose see it.
+  Capture cut_into_stages(Capture captured, const Batch& batch, double seed);
+  Capture measure_again(Capture captured, const Batch& batch, double seed);
   struct AllSizes;
   AllSizes record_all_sizes(const Batch& batch);
   struct Parts {  // a step whose operators are cut over devices

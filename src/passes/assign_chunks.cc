@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/makers.h"
 
 namespace epl {
 namespace {
@@ -16,25 +17,19 @@ constexpr int kNone = std::numeric_limits<int>::max();
 class Assignment {
  public:
   explicit Assignment(Graph& graph)
-      : graph_(graph),
-        taskgraphs_(static_cast<int>(graph.taskgraphs.size())),
-        makers_(static_cast<size_t>(graph.value_count()), nullptr) {}
+      : graph_(graph), taskgraphs_(static_cast<int>(graph.taskgraphs.size())), makers_(graph) {}
 
   void run() {
     for_each_in(Phase::kForward, [&](Node& node) {
       node.chunk = forward(node);
       if (is_free(node)) free_.insert(&node);
-      for_each_output(node, [&](ValueId id) { makers_[static_cast<size_t>(id)] = &node; });
     });
     decide_by_readers(Phase::kForward);
     for_each_in(Phase::kForward, [&](Node& node) {
       int& chunk = chunk_of_call_.emplace(node.origin.call, node.chunk).first->second;
       chunk = std::max(chunk, node.chunk);
     });
-    for_each_in(Phase::kBackward, [&](Node& node) {
-      node.chunk = backward(node);
-      for_each_output(node, [&](ValueId id) { makers_[static_cast<size_t>(id)] = &node; });
-    });
+    for_each_in(Phase::kBackward, [&](Node& node) { node.chunk = backward(node); });
     decide_by_readers(Phase::kBackward);
     check_flow();
   }
@@ -57,14 +52,12 @@ class Assignment {
     return most - (most - taskgraph % taskgraphs_ + taskgraphs_) % taskgraphs_;
   }
 
-  const Node* maker_of(ValueId id) const { return makers_[static_cast<size_t>(id)]; }
-
   // Whether it comes from parameters, constants and the batch without another TaskGraph in between,
   // so that any chunk of its TaskGraph can do it, or any chunk at all where it has none.
   bool is_free(const Node& node) const {
     bool free = true;
     for_each_input(node, [&](ValueId id) {
-      const Node* maker = maker_of(id);
+      const Node* maker = makers_.of(id);
       if (maker == nullptr) return;
       const bool beside = maker->taskgraph < 0 || maker->taskgraph == node.taskgraph;
       free &= free_.count(maker) != 0 && beside;
@@ -75,7 +68,7 @@ class Assignment {
   int forward(const Node& node) const {
     int latest = kUndecided;
     for_each_input(node, [&](ValueId id) {
-      if (maker_of(id) != nullptr) latest = std::max(latest, maker_of(id)->chunk);
+      if (const Node* maker = makers_.of(id)) latest = std::max(latest, maker->chunk);
     });
     return node.taskgraph < 0 ? latest : first_from(latest, node.taskgraph);
   }
@@ -87,7 +80,7 @@ class Assignment {
     if (node.origin.call >= 0 && known != chunk_of_call_.end()) return known->second;
     int latest = kUndecided;
     for_each_input(node, [&](ValueId id) {
-      const Node* maker = maker_of(id);
+      const Node* maker = makers_.of(id);
       if (maker != nullptr && maker->phase == Phase::kForward && free_.count(maker) == 0) {
         latest = std::max(latest, maker->chunk);
       }
@@ -98,7 +91,7 @@ class Assignment {
   int backward(const Node& node) const {
     int earliest_gradient = kNone;
     for_each_input(node, [&](ValueId id) {
-      const Node* maker = maker_of(id);
+      const Node* maker = makers_.of(id);
       if (maker == nullptr || maker->phase == Phase::kForward || maker->chunk == kUndecided) return;
       earliest_gradient = std::min(earliest_gradient, maker->chunk);
     });
@@ -154,7 +147,7 @@ class Assignment {
     for (const auto& node : graph_.nodes) {
       EPL_ASSERT(node.chunk >= 0, concat(op_name(node), " has no chunk"));
       for_each_input(node, [&](ValueId id) {
-        const Node* maker = makers_[static_cast<size_t>(id)];
+        const Node* maker = makers_.of(id);
         if (maker == nullptr || maker->phase != node.phase) return;
         const bool flows =
             node.phase == Phase::kForward ? maker->chunk <= node.chunk : maker->chunk >= node.chunk;
@@ -172,7 +165,7 @@ class Assignment {
 
   Graph& graph_;
   const int taskgraphs_;
-  std::vector<const Node*> makers_;  // by value; null for leaves
+  const Makers makers_;
   std::set<const Node*> free_;
   std::map<int, int> chunk_of_call_;  // by Origin::call, of the forward nodes
 };

@@ -1,5 +1,7 @@
 #include "passes/dense_gradients.h"
 
+#include "ir/makers.h"
+
 namespace epl {
 namespace {
 
@@ -21,23 +23,13 @@ Node to_dense_of(Graph& graph, ValueId source) {
   return node;
 }
 
-// Where the node that makes the value stands.
-size_t maker_of(const Graph& graph, ValueId value) {
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    bool makes = false;
-    for_each_output(graph.nodes[i], [&](ValueId id) { makes |= id == value; });
-    if (makes) return i;
-  }
-  return graph.nodes.size() - 1;
-}
-
 }  // namespace
 
 bool DenseGradients::run(Graph& graph) {
   bool changed = false;
   for (auto& gradient : graph.gradients) {
     if (graph.value(gradient.value).type.layout == c10::kStrided) continue;
-    const size_t maker = maker_of(graph, gradient.value);
+    const size_t maker = Makers(graph).index_of(gradient.value).value_or(graph.nodes.size() - 1);
     Node dense = to_dense_of(graph, gradient.value);
     dense.taskgraph = graph.nodes[maker].taskgraph;
     dense.origin = graph.nodes[maker].origin.beside();

@@ -1,9 +1,9 @@
 #include "passes/own_gradients.h"
 
-#include <map>
 #include <set>
 
 #include "base/check.h"
+#include "ir/makers.h"
 
 namespace epl {
 namespace {
@@ -34,20 +34,16 @@ bool OwnGradients::run(Graph& graph) {
   taken.insert(graph.value(graph.loss).storage);
   for (const auto& metric : graph.metrics) taken.insert(graph.value(metric.value).storage);
 
-  std::map<ValueId, size_t> makers;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    for_each_output(graph.nodes[i], [&](ValueId id) { makers[id] = i; });
-  }
+  const Makers makers(graph);
   bool changed = false;
   for (auto& gradient : graph.gradients) {
     const TensorType& type = graph.value(gradient.value).type;
     const bool alone = taken.insert(graph.value(gradient.value).storage).second;
     if (type.layout != c10::kStrided || (alone && type.dense())) continue;
     Node clone = clone_of(graph, gradient.value);
-    const auto maker = makers.find(gradient.value);
-    if (maker != makers.end()) {
-      clone.taskgraph = graph.nodes[maker->second].taskgraph;
-      clone.origin = graph.nodes[maker->second].origin.beside();
+    if (const Node* maker = makers.of(gradient.value)) {
+      clone.taskgraph = maker->taskgraph;
+      clone.origin = maker->origin.beside();
     }
     gradient.value = clone.results[0].values[0];
     taken.insert(gradient.value);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "ir/makers.h"
 
 namespace epl {
 namespace {
@@ -25,9 +26,9 @@ bool is_plain_sum(const Graph& graph, const Node& node) {
 
 class Terms {
  public:
-  explicit Terms(Graph& graph) : graph_(graph) {
+  explicit Terms(Graph& graph) : graph_(graph), makers_(graph) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for_each_output(graph.nodes[i], [&](ValueId id) { makers_[id] = i; });
+      if (graph.nodes[i].phase == Phase::kForward) last_forward_ = i;
     }
   }
 
@@ -54,31 +55,33 @@ class Terms {
 
  private:
   void collect(ValueId value, std::map<int, std::vector<ValueId>>& terms) const {
-    const auto maker = makers_.find(value);
-    if (maker == makers_.end()) {
-      terms[0].push_back(value);
+    const Node* const maker = makers_.of(value);
+    if (maker == nullptr || !is_plain_sum(graph_, *maker)) {
+      terms[maker == nullptr ? 0 : maker->chunk].push_back(value);
       return;
     }
-    const Node& node = graph_.nodes[maker->second];
-    if (!is_plain_sum(graph_, node)) {
-      terms[node.chunk].push_back(value);
-      return;
-    }
-    collect(node.arguments[0].values[0], terms);
-    collect(node.arguments[1].values[0], terms);
+    collect(maker->arguments[0].values[0], terms);
+    collect(maker->arguments[1].values[0], terms);
+  }
+
+  // The node behind which a term is there; a leaf, which the seed is, behind all of forward.
+  size_t made_at(ValueId id) const {
+    const auto sum = made_behind_.find(id);
+    return sum == made_behind_.end() ? makers_.index_of(id).value_or(last_forward_) : sum->second;
   }
 
   ValueId add(ValueId a, ValueId b) {
-    const size_t behind = std::max(makers_.at(a), makers_.at(b));
-    const Node& like = graph_.nodes[behind];
+    const size_t behind = std::max(made_at(a), made_at(b));
+    const Node& last = graph_.nodes[behind];
+    const bool of_leaves = last.phase == Phase::kForward;
     Node node{c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor"),
               {},
               {},
               Phase::kBackward,
-              like.taskgraph,
+              of_leaves ? -1 : last.taskgraph,
               {},
-              like.origin.beside(),
-              like.chunk};
+              of_leaves ? Origin() : last.origin.beside(),
+              of_leaves ? 0 : last.chunk};
     for (ValueId id : {a, b}) {
       Argument argument;
       argument.kind = Argument::Kind::kValue;
@@ -94,14 +97,16 @@ class Terms {
     result.values = {graph_.add_value(type)};
     node.results = {result};
     const ValueId made = result.values[0];
-    makers_[made] = behind;
+    made_behind_[made] = behind;
     sums_.emplace(behind, std::move(node));
     return made;
   }
 
   Graph& graph_;
-  std::map<ValueId, size_t> makers_;
-  std::multimap<size_t, Node> sums_;  // by the node behind which they come
+  const Makers makers_;
+  size_t last_forward_ = 0;
+  std::map<ValueId, size_t> made_behind_;  // of the sums
+  std::multimap<size_t, Node> sums_;       // by the node behind which they come
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "ir/makers.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/assign_chunks.h"
@@ -31,7 +32,7 @@ std::string after(const std::string& tail, bool changes = true) {
   Graph graph = parse_graph(kHead + tail);
   AssignChunks().run(graph);
   EXPECT_EQ(TiedGradients().run(graph), changes);
-  verify_graph(graph, "tied gradients");
+  verify_graph(graph, "TiedGradients");
   DeadCode().run(graph);
   AssignChunks().run(graph);
   std::string text = "\n";
@@ -78,6 +79,58 @@ TEST(TiedGradients, SumsWithinAChunkAreLeftAlone) {
   %10: f32[4] = aten::add.Tensor(%7, %8, 1) {backward 1}
   return loss %5, gradient "w" %10)";
   EXPECT_NE(after(tail, false).find("gradient \"w\" %10"), std::string::npos);
+}
+
+// loss = x w w + w: the last term's gradient is the seed, which no node makes.
+TEST(TiedGradients, TheSeedIsATermOfTheFirstChunk) {
+  Graph graph = parse_graph(R"(graph
+  taskgraph 0 replicate(1, "a")
+  taskgraph 1 replicate(1, "b")
+  %0: f32[] = input 0
+  %1: f32[] = seed
+  %2: f32[] = parameter "w"
+  %3: f32[] = aten::mul.Tensor(%0, %2) {forward 0}
+  %4: f32[] = aten::mul.Tensor(%3, %2) {forward 1}
+  %5: f32[] = aten::add.Tensor(%4, %2, 1) {forward 1}
+  %6: f32[] = aten::mul.Tensor(%1, %3) {backward 1}
+  %7: f32[] = aten::add.Tensor(%1, %6, 1) {backward 1}
+  %8: f32[] = aten::mul.Tensor(%1, %2) {backward 1}
+  %9: f32[] = aten::mul.Tensor(%8, %0) {backward 0}
+  %10: f32[] = aten::add.Tensor(%7, %9, 1) {backward 0}
+  return loss %5, gradient "w" %10)");
+  AssignChunks().run(graph);
+  EXPECT_TRUE(TiedGradients().run(graph));
+  verify_graph(graph, "TiedGradients");
+  ASSERT_EQ(graph.gradients.size(), 2);
+  const Makers makers(graph);
+  const Node* const sum = makers.of(graph.gradients[0].value);
+  EXPECT_EQ(print_node(graph, *sum), "%11: f32[] = aten::add.Tensor(%1, %9, 1) {backward 0}");
+  EXPECT_EQ(sum->chunk, 0);
+  EXPECT_EQ(graph.gradients[1].value, 6);
+}
+
+// Two terms without a maker: the sum stands before all of backward, in the first chunk.
+TEST(TiedGradients, TwoSeedsAreAddedToo) {
+  Graph graph = parse_graph(R"(graph
+  taskgraph 0 replicate(1, "a")
+  taskgraph 1 replicate(1, "b")
+  %0: f32[] = input 0
+  %1: f32[] = seed
+  %2: f32[] = parameter "w"
+  %3: f32[] = aten::mul.Tensor(%0, %2) {forward 1}
+  %4: f32[] = aten::add.Tensor(%3, %2, 1) {forward 1}
+  %5: f32[] = aten::add.Tensor(%4, %2, 1) {forward 1}
+  %6: f32[] = aten::add.Tensor(%1, %1, 1) {backward 1}
+  %7: f32[] = aten::mul.Tensor(%1, %0) {backward 1}
+  %8: f32[] = aten::add.Tensor(%6, %7, 1) {backward 1}
+  return loss %5, gradient "w" %8)");
+  AssignChunks().run(graph);
+  EXPECT_TRUE(TiedGradients().run(graph));
+  verify_graph(graph, "TiedGradients");
+  AssignChunks().run(graph);
+  const Node* const sum = Makers(graph).of(graph.gradients[0].value);
+  EXPECT_EQ(print_node(graph, *sum), "%9: f32[] = aten::add.Tensor(%1, %1, 1) {backward}");
+  EXPECT_EQ(sum->chunk, 0);
 }
 
 // Neither a difference nor a sum that broadcasts can be taken apart.

@@ -5,26 +5,15 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/makers.h"
 
 namespace epl {
 namespace {
 
-constexpr int kNobody = -1;
-
-// By value: the node that makes it, kNobody for leaves.
-std::vector<int> makers_of(const Graph& graph) {
-  std::vector<int> makers(static_cast<size_t>(graph.value_count()), kNobody);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    for_each_output(graph.nodes[i],
-                    [&](ValueId id) { makers[static_cast<size_t>(id)] = static_cast<int>(i); });
-  }
-  return makers;
-}
-
 // By node: whether a node of another chunk needs it, through whatever nodes of its own chunk.
 // Guards and writes of state, which have no reader, count as needed.
 std::vector<bool> needed_elsewhere(const Graph& graph) {
-  const std::vector<int> makers = makers_of(graph);
+  const Makers makers(graph);
   std::vector<bool> needed(graph.nodes.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
@@ -32,10 +21,9 @@ std::vector<bool> needed_elsewhere(const Graph& graph) {
     for_each_output(node, [&](ValueId) { has_results = true; });
     if (!has_results || node.expects) needed[i] = true;
     for_each_input(node, [&](ValueId id) {
-      const int maker = makers[static_cast<size_t>(id)];
-      if (maker == kNobody) return;
-      const auto at = static_cast<size_t>(maker);
-      if (graph.nodes[at].chunk != node.chunk || needed[i]) needed[at] = true;
+      const auto maker = makers.index_of(id);
+      if (!maker) return;
+      if (graph.nodes[*maker].chunk != node.chunk || needed[i]) needed[*maker] = true;
     });
   }
   return needed;
@@ -67,7 +55,7 @@ std::vector<Crossing> find_crossings(const Graph& graph, const std::vector<Chunk
       everywhere.insert(graph.value(leaf.value).storage);
     }
   }
-  const std::vector<int> makers = makers_of(graph);
+  const Makers makers(graph);
   // By value and reading chunk: the first task that reads it.
   std::map<std::pair<ValueId, int>, ChunkTask> readers;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -79,10 +67,10 @@ std::vector<Crossing> find_crossings(const Graph& graph, const std::vector<Chunk
   std::map<std::pair<ChunkTask, ChunkTask>, std::vector<ValueId>> found;
   for (const auto& [key, reader] : readers) {
     const ValueId id = key.first;
-    const int maker = makers[static_cast<size_t>(id)];
+    const auto maker = makers.index_of(id);
     if (everywhere.count(graph.value(id).storage) != 0) continue;
-    if (maker == kNobody && batch.count(id) == 0) continue;
-    const ChunkTask from = maker == kNobody ? ChunkTask{} : tasks[static_cast<size_t>(maker)];
+    if (!maker && batch.count(id) == 0) continue;
+    const ChunkTask from = maker ? tasks[*maker] : ChunkTask{};
     if (from.chunk != reader.chunk) found[{from, reader}].push_back(id);
   }
   std::vector<Crossing> crossings;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/makers.h"
 #include "ops/facts.h"
 
 namespace epl {
@@ -19,7 +20,7 @@ struct Write {
 class SharedWrites {
  public:
   SharedWrites(Graph& graph, int stages, const std::string& asked_by)
-      : graph_(graph), stages_(stages), asked_by_(asked_by) {
+      : graph_(graph), stages_(stages), asked_by_(asked_by), makers_(graph) {
     for (const auto& leaf : graph.leaves) names_[storage(leaf.value)] = leaf.name;
     for (const auto& leaf : graph.leaves) {
       const bool outlives = leaf.kind != Leaf::Kind::kInput && leaf.kind != Leaf::Kind::kSeed;
@@ -39,7 +40,6 @@ class SharedWrites {
 
   void note_writes(size_t index) {
     const Node& node = graph_.nodes[index];
-    for_each_output(node, [&](ValueId id) { makers_[id] = index; });
     for (size_t argument : written_arguments(node)) {
       for (ValueId id : node.arguments[argument].values) {
         if (id == kNoValue) continue;
@@ -66,15 +66,15 @@ class SharedWrites {
   // may touch state is asked when the stages are known (lower_pipeline).
   bool misses(const Write& write, size_t reader, ValueId id) const {
     if (state_.count(storage(id)) != 0 || write.node >= reader) return false;
-    const auto maker = makers_.find(id);
-    const bool before = maker == makers_.end() || maker->second < write.node;
+    const auto maker = makers_.index_of(id);
+    const bool before = !maker || *maker < write.node;
     const bool together = graph_.nodes[reader].chunk == write.chunk && chunk_of(id) == write.chunk;
     return before && !together;
   }
 
   int chunk_of(ValueId id) const {
-    const auto maker = makers_.find(id);
-    return maker == makers_.end() ? 0 : graph_.nodes[maker->second].chunk;
+    const Node* const maker = makers_.of(id);
+    return maker == nullptr ? 0 : maker->chunk;
   }
 
   [[noreturn]] void refuse(const Write& write, const std::string& who, int chunk) const {
@@ -127,7 +127,7 @@ class SharedWrites {
   std::map<ValueId, std::string> names_;          // of leaves, by storage
   std::set<ValueId> state_;                       // storages of what outlives the step
   std::map<ValueId, std::vector<Write>> writes_;  // by storage, in order
-  std::map<ValueId, size_t> makers_;              // node, by value
+  const Makers makers_;
 };
 
 }  // namespace

@@ -18,7 +18,7 @@
 // stage c % stages.
 //
 //   const StageCuts chosen = choose_stage_cuts(graph, node_costs(graph), request);
-//   capture_step({step, batch, parameters, state, may_keep, chosen.cuts});
+//   AssignTaskGraphs(chosen.cuts).run(graph);
 #pragma once
 
 #include <string>
@@ -56,7 +56,7 @@ struct ChosenChunk {
 };
 
 struct StageCuts {
-  std::vector<int> cuts;  // for CaptureRequest: chunks - 1 of them
+  std::vector<int> cuts;  // for passes/assign_taskgraphs.h: chunks - 1 of them
   std::vector<ChosenChunk> chunks;
   double pace = 0;          // of the slowest chunk, seconds
   double step = 0;          // of all micro batches, without the update

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/makers.h"
 #include "ops/facts.h"
 
 namespace epl {
@@ -35,21 +36,18 @@ std::string common_module(const std::string& a, const std::string& b) {
 // The nodes that add up the gradients of several uses of a parameter. Each stage keeps the sum of
 // its own uses (passes/tied_gradients.h), so what they read does not cross with every micro batch.
 std::set<const Node*> sums_over_uses(const Graph& graph) {
-  std::map<ValueId, const Node*> makers;
-  for (const Node& node : graph.nodes) {
-    for_each_output(node, [&](ValueId id) { makers[id] = &node; });
-  }
+  const Makers makers(graph);
   std::vector<ValueId> open;
   for (const Gradient& gradient : graph.gradients) open.push_back(gradient.value);
   std::set<const Node*> sums;
   while (!open.empty()) {
-    const auto maker = makers.find(open.back());
+    const Node* const maker = makers.of(open.back());
     open.pop_back();
-    if (maker == makers.end() || maker->second->phase != Phase::kBackward) continue;
-    const std::string name = op_name(*maker->second);
+    if (maker == nullptr || maker->phase != Phase::kBackward) continue;
+    const std::string name = op_name(*maker);
     if (name != "aten::add.Tensor" && name != "aten::add_.Tensor") continue;
-    if (!sums.insert(maker->second).second) continue;
-    for_each_input(*maker->second, [&](ValueId id) { open.push_back(id); });
+    if (!sums.insert(maker).second) continue;
+    for_each_input(*maker, [&](ValueId id) { open.push_back(id); });
   }
   return sums;
 }

@@ -1,18 +1,15 @@
 #include "plan/transfers.h"
 
 #include "base/check.h"
+#include "ir/makers.h"
 
 namespace epl {
 namespace {
 
 std::string describe(const Graph& graph, ValueId id) {
-  for (const auto& node : graph.nodes) {
-    bool makes = false;
-    for_each_output(node, [&](ValueId made) { makes |= made == id; });
-    if (makes)
-      return concat("the result of ", op_name(node), ", ", print_type(graph.value(id).type));
-  }
-  return concat("a tensor of the batch, ", print_type(graph.value(id).type));
+  const Node* const maker = Makers(graph).of(id);
+  return concat(maker == nullptr ? "a tensor of the batch" : "the result of " + op_name(*maker),
+                ", ", print_type(graph.value(id).type));
 }
 
 // The one dimension in which the two stages see a value differently, or -1.

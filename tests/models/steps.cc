@@ -85,13 +85,13 @@ ModelStep layers_step() {
       {torch::randn({4, 4, 8, 8}), ids_below(11, {4, 5}), ids_below(2, {4})}};
 }
 
-Graph ModelStep::capture(const std::vector<int>& cuts) const {
+Graph ModelStep::capture() const {
   NamedTensors parameters, state;
   for (const auto& entry : net->named_parameters()) {
     parameters.emplace_back(entry.key(), entry.value());
   }
   for (const auto& entry : net->named_buffers()) state.emplace_back(entry.key(), entry.value());
-  return capture_step({step, batch, parameters, state, /*may_keep_tensors=*/false, cuts}).graph;
+  return capture_step({step, batch, parameters, state, /*may_keep_tensors=*/false}).graph;
 }
 
 torch::Tensor ids_below(int64_t count, torch::IntArrayRef shape) {

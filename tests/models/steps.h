@@ -21,7 +21,7 @@ struct ModelStep {
   StepFunction step;
   Batch batch;
 
-  Graph capture(const std::vector<int>& cuts = {}) const;
+  Graph capture() const;
 };
 
 torch::Tensor ids_below(int64_t count, torch::IntArrayRef shape);

@@ -253,5 +253,44 @@ TEST(PipelineOptions, MetricsOfAllStagesAreMerged) {
   }
 }
 
+// --- stages that EPL chooses --------------------------------------------------------------------
+
+// No scope: dropout in the first operators, state that is written, a tensor that the step closes
+// over, a metric, and, where `tied`, a layer that comes twice.
+MakeProgram without_scopes(bool tied) {
+  return [tied] {
+    struct Net : torch::nn::Module {
+      Net() {
+        for (int i = 0; i < 4; ++i) layers->push_back(torch::nn::Linear(6, 6));
+        register_module("layers", layers);
+        register_module("norm", norm);
+      }
+      torch::nn::ModuleList layers;
+      torch::nn::BatchNorm1d norm{6};
+    };
+    auto net = std::make_shared<Net>();
+    const Tensor scale = torch::linspace(0.5, 1.5, 6);
+    return program(net, sgd(*net, 0.1, 0.9), [=](const Batch& batch) -> StepOutput {
+      Tensor x = torch::dropout(batch[0], 0.2, /*train=*/true);
+      for (size_t i = 0; i < 4; ++i) {
+        const auto& layer = net->layers[tied ? i % 3 : i];
+        x = torch::tanh(layer->as<torch::nn::Linear>()->forward(x).mul_(scale));
+      }
+      x = net->norm(x);
+      return {cross_entropy(x, batch[1]), {{"mean", x.mean()}}};
+    });
+  };
+}
+
+TEST(PipelineOptions, StagesThatEplChoosesTrainLikeThePlainLoop) {
+  for (int stages : {2, 3}) {
+    const Variant variant =
+        pipeline(stages, 4).with("auto.auto_parallel", true).with("pipeline.num_stages", stages);
+    SCOPED_TRACE(stages);
+    EXPECT_TRUE(parity(without_scopes(/*tied=*/false), rows(32), bit_equal(), variant));
+    EXPECT_TRUE(parity(without_scopes(/*tied=*/true), rows(32), kRounding, variant));
+  }
+}
+
 }  // namespace
 }  // namespace epl::parity
