@@ -53,7 +53,9 @@ Config::Config(const std::vector<Setting>& settings) {
 }
 
 const Config::Entry& Config::entry(const std::string& key) const {
-  return entries_[index_of(key, concat("Config::get(\"", key, "\")"))];
+  const int index = find_config_key(key);
+  // Who asks is put into words only where there is an error.
+  return entries_[index >= 0 ? index : index_of(key, concat("Config::get(\"", key, "\")"))];
 }
 
 const ConfigValue& Config::value(const std::string& key) const { return entry(key).value; }

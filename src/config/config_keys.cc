@@ -1,6 +1,7 @@
 #include "config/config_keys.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "config/spelling.h"
@@ -92,11 +93,15 @@ const std::vector<ConfigKey>& config_keys() {
   return keys;
 }
 
+// Asked some twenty times in each step.
 int find_config_key(const std::string& key) {
-  const std::vector<ConfigKey>& keys = config_keys();
-  auto found =
-      std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& row) { return row.key == key; });
-  return found == keys.end() ? -1 : static_cast<int>(found - keys.begin());
+  static const std::unordered_map<std::string, int> places = [] {
+    std::unordered_map<std::string, int> made;
+    for (const ConfigKey& row : config_keys()) made.emplace(row.key, static_cast<int>(made.size()));
+    return made;
+  }();
+  const auto found = places.find(key);
+  return found == places.end() ? -1 : found->second;
 }
 
 const ConfigKey& nearest_config_key(const std::string& key) {
