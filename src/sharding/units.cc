@@ -178,7 +178,8 @@ class UnitMaker {
 
   std::vector<Layout> cuts_of_type(const TensorType& type) const {
     std::vector<Layout> layouts;
-    for (size_t dim = 0; dim < type.sizes.size(); ++dim) {
+    const size_t dims = std::min<size_t>(type.sizes.size(), kDimsThatAreCut);
+    for (size_t dim = 0; dim < dims; ++dim) {
       if (type.sizes[dim] >= request_.parts) {
         layouts.push_back(Layout::cut(static_cast<int>(dim)));
       }
