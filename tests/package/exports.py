@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 
+FUNCTION = re.compile(r'^(?!inline|constexpr)\w[\w:<>,&* ]* (\w+)\(', re.M)  # not of a class
 OF_EPL = re.compile(r'(?:^|\s)epl::(\w+)')
 
 
@@ -32,9 +33,11 @@ def main():
     for name in names:
         found = OF_EPL.search(name)
         if found is None or '::Impl' in name or not re.search(rf'\b{found[1]}\b', headers):
-            faults.append(name)
-    print('\n'.join([f'shown, but in no header of include/epl: {name}' for name in faults] +
-                    [f'exports: {len(names)} names, {len(faults)} faults']))
+            faults.append(f'shown, but in no header of include/epl: {name}')
+    missing = [name for name in FUNCTION.findall(headers)
+               if not any(shown_one.startswith(f'epl::{name}(') for shown_one in names)]
+    faults += [f'{name}, which a header declares, is not shown' for name in missing]
+    print('\n'.join(faults + [f'exports: {len(names)} names, {len(faults)} faults']))
     # A library that shows nothing at all is no better.
     return 1 if faults or not any('epl::Trainer::step' in name for name in names) else 0
 
