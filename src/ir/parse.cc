@@ -142,7 +142,10 @@ class GraphParser {
     if (!content.isScalar()) line.fail("a constant is one number");
     const TensorType& type = graph_.value(leaf.value).type;
     leaf.tensor = at::full(type.sizes, content.toScalar(), type.dtype);
-    if (line.take("number")) leaf.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    if (line.take("number")) {
+      if (leaf.tensor.dim() != 0) line.fail("a number has no dimensions");
+      leaf.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
   }
 
   void parse_node(TextLine& line, const std::string& name, std::vector<Result> results) {

@@ -49,9 +49,9 @@ TEST(TiedGradients, EachChunkKeepsTheSumOfItsOwnUses) {
   %10: f32[4] = aten::add.Tensor(%7, %9, 1) {backward}
   return loss %5, gradient "w" %10)"),
             R"(
-1  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
-1  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1}
-1  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1}
+1  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1 chunk 1}
+1  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1 chunk 1}
+1  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1 chunk 1}
 0  %9: f32[4] = aten::mul.Tensor(%8, %0) {backward 0}
 return loss %5, gradient "w" %9, gradient "w" %7
 )");
@@ -64,12 +64,12 @@ TEST(TiedGradients, TermsOfOneChunkAreAddedThere) {
   %12: f32[4] = aten::add.Tensor(%10, %11, 1) {backward}
   return loss %5, gradient "w" %12)"),
             R"(
-1  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
-1  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1}
-1  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1}
+1  %6: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1 chunk 1}
+1  %7: f32[4] = aten::mul.Tensor(%6, %3) {backward 1 chunk 1}
+1  %8: f32[4] = aten::mul.Tensor(%6, %2) {backward 1 chunk 1}
 0  %9: f32[4] = aten::mul.Tensor(%8, %0) {backward 0}
-1  %11: f32[4] = aten::neg(%6) {backward 1}
-1  %13: f32[4] = aten::add.Tensor(%7, %11, 1) {backward 1}
+1  %11: f32[4] = aten::neg(%6) {backward 1 chunk 1}
+1  %13: f32[4] = aten::add.Tensor(%7, %11, 1) {backward 1 chunk 1}
 return loss %5, gradient "w" %9, gradient "w" %13
 )");
 }

@@ -188,9 +188,9 @@ TEST(Lower, UpdatesInGroups) {
   options.end.apply_groups = 2;
   const Plan plan = lower(parse_graph(graph), options);
   const auto& program = plan.programs[0].instructions;
-  ASSERT_EQ(program.size(), 4u);
-  EXPECT_EQ(program[2].gradients, (std::vector<int>{0, 1}));
-  EXPECT_EQ(program[3].gradients, (std::vector<int>{2}));
+  ASSERT_EQ(program.size(), 6u);
+  EXPECT_EQ(program[4].gradients, (std::vector<int>{0, 1}));
+  EXPECT_EQ(program[5].gradients, (std::vector<int>{2}));
 }
 
 // An operator writes where its argument was: nobody reads %1 again.
@@ -374,9 +374,9 @@ program 0
    1  run     step  micro batch 0
    2  load    micro batch 1
    3  run     step and accumulate  micro batch 1  calls 0 to 3
-   4  reduce  group 0: 1 gradients  24 B
+   4  reduce  group 0: 1 gradients  24 B  gradients 1
    5  run     step and accumulate  micro batch 1  calls 4 to 5
-   6  reduce  group 1: 1 gradients  24 B
+   6  reduce  group 1: 1 gradients  24 B  gradients 0
    7  run     step and accumulate  micro batch 1  calls 6 to 6
    8  report  loss and metrics
    9  await   reductions
@@ -409,9 +409,9 @@ plan: 1 program, 1 micro batches, 2 replicas, arena 320 B
 program 0
    0  load    micro batch 0
    1  run     step  micro batch 0  calls 0 to 3
-   2  reduce  group 0: 1 gradients  24 B
+   2  reduce  group 0: 1 gradients  24 B  gradients 1
    3  run     step  micro batch 0  calls 4 to 4
-   4  reduce  group 1: 1 gradients  24 B
+   4  reduce  group 1: 1 gradients  24 B  gradients 0
    5  run     step  micro batch 0  calls 5 to 5
    6  report  loss and metrics
    7  await   reductions
@@ -432,7 +432,7 @@ program 0
    1  run     step  micro batch 0
    2  report  loss and metrics
    3  clip    each replica: 2 gradients  48 B
-   4  reduce  group 0: 2 gradients  48 B
+   4  reduce  group 0: 2 gradients  48 B  gradients 1, 0
    5  await   reductions
    6  check   loss
    7  update  2 parameters  48 B

@@ -91,7 +91,7 @@ std::string print_slots(const Program& program, const Instruction& instruction) 
   while (one_a_leaf && names.size() > 1 && names.back() == "_") names.pop_back();
   const std::string count =
       loads && !one_a_leaf ? concat("  of ", instruction.slots.size()) : std::string();
-  return ": " + join(names, ", ") + count;
+  return (loads || moves(instruction) ? ": " : "  slots ") + join(names, ", ") + count;
 }
 
 // What the kind does not speak of, where it is there nevertheless.

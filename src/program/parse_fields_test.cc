@@ -2,6 +2,7 @@
 // from it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "program/parse.h"
@@ -103,9 +104,17 @@ const Change kChanges[] = {
        s.stage_of_chunk = {1, 0};
      })},
     {"MoreChunks", of_schedule([](Schedule& s) {
+       const auto both = [&](Task::Kind kind, int chunk) {
+         for (int i : {0, 1}) s.stages[chunk == 1 ? 1 : 0].push_back({kind, chunk, i});
+       };
+       s.stages.assign(2, {});
+       for (int chunk : {0, 1, 2}) both(Task::Kind::kForward, chunk);
+       for (int chunk : {2, 1, 0}) both(Task::Kind::kBackward, chunk);
        s.stage_of_chunk = {0, 1, 0};
      })},
-    {"TaskKind", of_schedule([](Schedule& s) { s.stages[0].back().kind = Task::Kind::kWeights; })},
+    {"TaskKind", of_schedule([](Schedule& s) {
+       s.stages[0].push_back({Task::Kind::kWeights, 0, 1});
+     })},
     {"TaskChunk", of_schedule([](Schedule& s) { std::swap(s.stages[0], s.stages[1]); })},
     {"TaskOrder", of_schedule([](Schedule& s) { std::swap(s.stages[1][1], s.stages[1][2]); })},
     {"InFlight", of_schedule([](Schedule& s) { s.in_flight[1] = 2; })},

@@ -153,7 +153,7 @@ class InstructionParser {
   }
 
   void parse_rest() {
-    if (line_.take(":")) {
+    if (line_.take(":") || line_.take("slots ")) {
       parse_slots();
     } else if (line_.looking_at("micro batch")) {
       parse_micro_batch();

@@ -45,12 +45,12 @@ class ProgramParser {
     }
     while (lines_.looking_at("segment ")) parse_segment();
     parse_section("gradients", [this](TextLine& line) { parse_gradient(line); });
+    parse_written();  // which is what is merged, where the text says no more
     for (auto& line : instructions) {
       program_.instructions.push_back(
           parse_instruction(line, program_, context_.transfers, slots_));
     }
     slots_.place_all(program_);
-    parse_written();
     program_.has_guards = guards_.value_or(usual_guards(program_));
     program_.arena_bytes = arena_.value_or(usual_arena(program_));
     return std::move(program_);

@@ -49,7 +49,7 @@ size_t parse_title(TextLine& line, Schedule& schedule) {
 }
 
 // Tables have a place for each micro batch of each chunk.
-void check_tasks(const TextLine& title, const Schedule& schedule, size_t chunks) {
+void check_tasks_are_known(const TextLine& title, const Schedule& schedule, size_t chunks) {
   size_t count = 0;
   for (const auto& tasks : schedule.stages) count += tasks.size();
   if (schedule.micro_batches < 0) title.fail("a schedule of less than no micro batch");
@@ -87,7 +87,7 @@ Schedule parse_schedule(TextLines& lines) {
     line.expect_end();
     chunks = schedule.stage_of_chunk.size();
   }
-  check_tasks(title, schedule, chunks);
+  check_tasks_are_known(title, schedule, chunks);
   if (schedule.stage_of_chunk.empty()) {
     schedule.stage_of_chunk = usual_stages_of_chunks(schedule.stages.size(), chunks);
   }

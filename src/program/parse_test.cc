@@ -95,14 +95,13 @@ const Fault kFaults[] = {
     {"NoType", "s2 f32[4] =", "s2 =", "expected a word at column 8 of line 10"},
     {"UnknownElementType", "s2 f32[4]", "s2 f31[4]", "unknown element type 'f31' at column 11"},
     {"SparseInTheArena", "s4 f32[4]", "s4 sparse f32[4]", "only dense tensors lie in the arena"},
-    {"UndefinedSlot", "relu(s0)", "relu(s13)", "s13 is not defined at column 36 of line 20"},
+    {"UndefinedSlot", "relu(s0)", "relu(s13)", "s13 is not defined at column 35 of line 20"},
     {"HugeSlot", "relu(s0)", "relu(s123456789)", "123456789 of "},
     {"SlotThatChanges", "s7 f32[4]", "s4 f32[5]", "s4 was something else before"},
     {"ViewOfNothing", "of \"w\"\n", "of \"v\"\n", "no leaf is named \"v\""},
     {"ViewThatNobodyReads", "    s11", "    s12 f32[1] @0\n    s11", "nobody reads or writes s12"},
-    {"BufferElsewhere", "s11 f32[2] @64", "s11 f32[2] @64 in buffer 0", "buffer 0 lies @0"},
-    {"BuffersThatNobodyDefines", "s11 f32[2] @64", "s11 f32[2] @64 in buffer 99",
-     "buffer 5 is not defined"},
+    {"BufferElsewhere", "@64 in buffer 1", "@64 in buffer 0", "buffer 0 lies @0"},
+    {"BuffersThatNobodyDefines", "@64 in buffer 1", "@64 in buffer 99", "buffer 5 is not defined"},
     {"UnknownOperator", "aten::relu(", "aten::rleu(", "LibTorch has no operator aten::rleu"},
     {"NoOperator", "aten::relu(", "relu(", "expected an operator, not relu"},
     {"TooManyOperands", "relu(s0)", "relu(s0, s0)", "expected ')'"},
@@ -111,7 +110,8 @@ const Fault kFaults[] = {
      "expected the end of the line"},
     {"ModeThatIsClear", "relu(s0)  forward", "relu(s0)  forward  result",
      "expected 's6 f32[4] @64 = aten::relu(s0) forward' at column 5 of line 20"},
-    {"NoReturn", "    return loss s5, GLOBAL_MEAN \"accuracy\" s5\n", "", "expected an operator"},
+    {"NoReturn", "    return loss s5, GLOBAL_MEAN \"accuracy\" s5\n", "",
+     "expected 's' at column 1 of line 25"},
     {"GradientOfNoLeaf", "s7 of \"w\"", "s7 of \"x\"", "no leaf is named \"x\""},
     {"TextBehindTheEnd", "s9 of \"table\"", "s9 of \"table\"\nprogram 1",
      "expected the end of the plan at column 1 of line 29"},
@@ -137,7 +137,7 @@ TEST(ParsePlan, TellsWhatIsMissingWhereTheTextEnds) {
             "epl: cannot read the plan: expected 'leaves', but the text ends after line 2");
 }
 
-TEST(ParsePlan, RefusesASchedulesThatWaitsForEver) {
+TEST(ParsePlan, RefusesAScheduleThatWaitsForEver) {
   const std::string told = complaint(replaced(print_plan(pipeline_plan()), "F0 B0---", "B0---"));
   EXPECT_NE(told.find("epl: cannot read the plan"), std::string::npos) << told;
 }

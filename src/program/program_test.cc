@@ -30,7 +30,7 @@ leaves
     no slot = "unused"
 views
     s10 f32[2,2] of "w"
-    s11 f32[2] @64
+    s11 f32[2] @64 in buffer 1
 segment step
     s4 f32[4] @64 = aten::mul.Tensor(s0, s2)  forward 1
     s5 f32[] @128 = aten::sum(s11, none)  forward

@@ -101,6 +101,7 @@ inline Plan good_plan() {
   program.outputs = {{5, {{"GLOBAL_MEAN", "accuracy", 5}}}};
   program.gradients = {{2, 7}, {3, 9}};
   program.instructions = {instruction(kLoad, 0), instruction(kRun, 0), update({0}), update({1})};
+  program.has_guards = true;
   Plan plan;
   plan.programs.push_back(std::move(program));
   return plan;

@@ -124,6 +124,8 @@ TEST(SimulatePlan, TakesAsLongAsItsSchedule) {
     const Timeline by_schedule = simulate(plan.schedule, costs);
     const Timeline by_plan = simulate(plan, costs_of(plan));
     EXPECT_EQ(by_plan.seconds, by_schedule.seconds) << request.strategy;
+    // A plan knows that the first chunk's backward waits for nothing where only weights need it.
+    if (plan.schedule.splits_backward) continue;
     for (size_t stage = 0; stage < by_plan.devices.size(); ++stage) {
       EXPECT_EQ(spans_of(by_plan, stage), spans_of(by_schedule, stage)) << request.strategy;
     }
@@ -141,6 +143,7 @@ TEST(SimulatePlan, HidesReductionsBehindWhatIsComputed) {
   };
   // Stage 1 is done two units of time before stage 0.
   EXPECT_EQ(seconds(0), seconds(0.5) - 0.5) << "that of stage 0 is not hidden";
+  costs.reduce = [](int, const Instruction&) { return 0.5; };
   const Timeline timeline = simulate(plan, costs);
   const auto& last = timeline.devices[0].spans;
   EXPECT_EQ(last.back().kind, Span::Kind::kUpdate);

@@ -59,7 +59,9 @@ TEST(CopyOfState, HasMemoryOfItsOwnAndAllElseAlike) {
       const auto copy = copy_of_state(*state);
       const OptimizerRow* const row = row_of(*copy);
       ASSERT_EQ(row, row_of(*state));
-      if (row->step != nullptr) EXPECT_EQ(row->step(*copy), 2);
+      if (row->step != nullptr) {
+        EXPECT_EQ(row->step(*copy), 2);
+      }
       for (const StateTensor& member : row->tensors) {
         const Tensor& own = member.in(*copy);
         const Tensor& theirs = member.in(*state);

@@ -51,7 +51,9 @@ TEST(SavedStates, ArriveAtTheSameParametersElsewhereAndLeaveTheOthers) {
       ASSERT_EQ(arrived.size(), each.tensors.size());
       for (size_t tensor = 0; tensor < sent.size(); ++tensor) {
         EXPECT_EQ(arrived[tensor].equal(sent[tensor]), i == 1 || i == 3) << "parameter " << i;
-        if (i == 0) EXPECT_TRUE(arrived[tensor].equal(before[tensor]));
+        if (i == 0) {
+          EXPECT_TRUE(arrived[tensor].equal(before[tensor]));
+        }
       }
     }
   }

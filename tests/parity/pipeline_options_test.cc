@@ -256,7 +256,8 @@ TEST(PipelineOptions, MetricsOfAllStagesAreMerged) {
 // --- stages that EPL chooses --------------------------------------------------------------------
 
 // No scope: dropout in the first operators, state that is written, a tensor that the step closes
-// over, a metric, and, where `tied`, a layer that comes twice.
+// over, a metric, and, where `tied`, a layer that comes twice. In double: where the stages are cut
+// is measured, and some cuts sum in another order than others.
 MakeProgram without_scopes(bool tied) {
   return [tied] {
     struct Net : torch::nn::Module {
@@ -269,15 +270,16 @@ MakeProgram without_scopes(bool tied) {
       torch::nn::BatchNorm1d norm{6};
     };
     auto net = std::make_shared<Net>();
-    const Tensor scale = torch::linspace(0.5, 1.5, 6);
+    net->to(torch::kDouble);
+    const Tensor scale = torch::linspace(0.5, 1.5, 6, torch::kDouble);
     return program(net, sgd(*net, 0.1, 0.9), [=](const Batch& batch) -> StepOutput {
-      Tensor x = torch::dropout(batch[0], 0.2, /*train=*/true);
+      Tensor x = torch::dropout(batch[0].to(torch::kDouble), 0.2, /*train=*/true);
       for (size_t i = 0; i < 4; ++i) {
         const auto& layer = net->layers[tied ? i % 3 : i];
         x = torch::tanh(layer->as<torch::nn::Linear>()->forward(x).mul_(scale));
       }
       x = net->norm(x);
-      return {cross_entropy(x, batch[1]), {{"mean", x.mean()}}};
+      return {cross_entropy(x, batch[1]), {{"size", x.abs().mean()}}};
     });
   };
 }
@@ -288,7 +290,8 @@ TEST(PipelineOptions, StagesThatEplChoosesTrainLikeThePlainLoop) {
         pipeline(stages, 4).with("auto.auto_parallel", true).with("pipeline.num_stages", stages);
     SCOPED_TRACE(stages);
     EXPECT_TRUE(parity(without_scopes(/*tied=*/false), rows(32), bit_equal(), variant));
-    EXPECT_TRUE(parity(without_scopes(/*tied=*/true), rows(32), kRounding, variant));
+    const Exactness rounding = within(1e-10, "the order of a sum is free");
+    EXPECT_TRUE(parity(without_scopes(/*tied=*/true), rows(32), rounding, variant));
   }
 }
 
