@@ -109,6 +109,7 @@ at::Tensor StageMail::piece(const Executor& executor, const Instruction& instruc
 }
 
 void StageMail::begin() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   works_.clear();
   mailbox_.clear();
   for (const auto& way : ways_) {
