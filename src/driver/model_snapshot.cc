@@ -7,10 +7,10 @@
 #include <torch/optim/sgd.h>
 
 #include <map>
-#include <mutex>
 #include <typeinfo>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "config/libtorch.h"
 
 namespace epl {
@@ -77,7 +77,7 @@ class GradientsSoFar {
   }
 
   void add(const at::Tensor& parameter) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto entry = known_.begin(); entry != known_.end();) {
       entry = entry->second.expired() ? known_.erase(entry) : std::next(entry);
     }
@@ -85,15 +85,15 @@ class GradientsSoFar {
   }
 
   bool has(const at::Tensor& parameter) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = known_.find(parameter.unsafeGetTensorImpl());
     return found != known_.end() && !found->second.expired();
   }
 
  private:
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  mutable std::mutex mutex_;
-  std::map<c10::TensorImpl*, Weak> known_;
+  mutable Mutex mutex_;
+  std::map<c10::TensorImpl*, Weak> known_ EPL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
