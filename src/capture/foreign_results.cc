@@ -2,49 +2,77 @@
 
 #include <ATen/record_function.h>
 
-#include <algorithm>
-#include <mutex>
-#include <vector>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "base/mutex.h"
 
 namespace epl {
 
 // LibTorch's callbacks are plain functions, and one may still run on another thread after it was
 // removed: it finds those who listen here, or nobody.
-struct ForeignResultsRegistry {
-  std::mutex mutex;
-  std::vector<ForeignResults*> listening;
-
+class ForeignResultsRegistry {
+ public:
   static ForeignResultsRegistry& get() {
     static auto* const registry = new ForeignResultsRegistry();  // threads may outlive main()
     return *registry;
   }
 
+  void add(const ForeignResults* results) {
+    const MutexLock lock(mutex_);
+    listening_[results];
+  }
+
+  void remove(const ForeignResults* results) {
+    decltype(listening_)::node_type gone;  // let go without the lock
+    const MutexLock lock(mutex_);
+    gone = listening_.extract(results);
+  }
+
   void note(const at::RecordFunction& function) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    for (ForeignResults* each : listening) {
-      if (each->own_thread_ == std::this_thread::get_id()) continue;
-      for (const auto& output : function.outputs()) note(*each, function.name(), output);
+    const MutexLock lock(mutex_);
+    for (auto& [_, listener] : listening_) {
+      if (listener.own_thread == std::this_thread::get_id()) continue;
+      for (const auto& output : function.outputs()) note(listener, function.name(), output);
     }
   }
 
-  static void note(ForeignResults& results, const char* op, const c10::IValue& output) {
+  std::string maker_of(const at::Tensor& tensor, const ForeignResults* results) {
+    const MutexLock lock(mutex_);
+    if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return "";
+    const auto& all = listening_.at(results).made;
+    const auto made = all.find(tensor.storage().unsafeGetStorageImpl());
+    return made == all.end() ? "" : made->second.op;
+  }
+
+ private:
+  struct Made {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::string op;
+  };
+  struct Listener {
+    const std::thread::id own_thread = std::this_thread::get_id();
+    std::map<const c10::StorageImpl*, Made> made;
+  };
+
+  static void note(Listener& listener, const char* op, const c10::IValue& output) {
     if (output.isTensorList()) {
-      for (const auto& item : output.toListRef()) note(results, op, item);
+      for (const auto& item : output.toListRef()) note(listener, op, item);
     }
     if (!output.isTensor() || !output.toTensor().defined()) return;
     const at::Tensor& tensor = output.toTensor();
     if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return;
-    results.made_.emplace(tensor.storage().unsafeGetStorageImpl(),
-                          ForeignResults::Made{tensor.storage().getWeakStorageImpl(), op});
+    listener.made.emplace(tensor.storage().unsafeGetStorageImpl(),
+                          Made{tensor.storage().getWeakStorageImpl(), op});
   }
+
+  Mutex mutex_;
+  std::map<const ForeignResults*, Listener> listening_ EPL_GUARDED_BY(mutex_);
 };
 
 ForeignResults::ForeignResults() {
-  auto& registry = ForeignResultsRegistry::get();
-  {
-    const std::lock_guard<std::mutex> lock(registry.mutex);
-    registry.listening.push_back(this);
-  }
+  ForeignResultsRegistry::get().add(this);
   const auto nothing = [](const at::RecordFunction&) {
     return std::unique_ptr<at::ObserverContext>();
   };
@@ -58,17 +86,11 @@ ForeignResults::ForeignResults() {
 
 ForeignResults::~ForeignResults() {
   at::removeCallback(callback_);
-  auto& registry = ForeignResultsRegistry::get();
-  const std::lock_guard<std::mutex> lock(registry.mutex);
-  auto& listening = registry.listening;
-  listening.erase(std::find(listening.begin(), listening.end(), this));
+  ForeignResultsRegistry::get().remove(this);
 }
 
 std::string ForeignResults::maker_of(const at::Tensor& tensor) const {
-  const std::lock_guard<std::mutex> lock(ForeignResultsRegistry::get().mutex);
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return "";
-  const auto made = made_.find(tensor.storage().unsafeGetStorageImpl());
-  return made == made_.end() ? "" : made->second.op;
+  return ForeignResultsRegistry::get().maker_of(tensor, this);
 }
 
 }  // namespace epl

@@ -12,9 +12,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
+#include <cstdint>
 #include <string>
-#include <thread>
 
 namespace epl {
 
@@ -29,14 +28,6 @@ class ForeignResults {
   std::string maker_of(const at::Tensor& tensor) const;
 
  private:
-  struct Made {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    std::string op;
-  };
-  friend struct ForeignResultsRegistry;
-
-  const std::thread::id own_thread_ = std::this_thread::get_id();
-  std::map<const c10::StorageImpl*, Made> made_;
   uint64_t callback_ = 0;
 };
 

@@ -1,9 +1,9 @@
 #include "capture/made_under_split.h"
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "config/scopes.h"
 
 namespace epl {
@@ -18,7 +18,7 @@ struct Made {
 class Registry {
  public:
   void add(const c10::Storage& storage, const Strategy& scope) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (made_.size() >= prune_at_) prune();
     c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
     for (const Made& made : made_) {
@@ -30,7 +30,7 @@ class Registry {
   }
 
   std::optional<Strategy> find(const c10::Storage& storage) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Made& made : made_) {
       const bool same = made.storage._unsafe_get_target() == storage.unsafeGetStorageImpl();
       if (same && !made.storage.expired()) return made.scope;
@@ -40,7 +40,7 @@ class Registry {
 
  private:
   // An annotated model that is evaluated outside of a step makes values without end.
-  void prune() {
+  void prune() EPL_REQUIRES(mutex_) {
     std::vector<Made> alive;
     for (Made& made : made_) {
       if (!made.storage.expired()) alive.push_back(std::move(made));
@@ -49,9 +49,9 @@ class Registry {
     prune_at_ = 2 * made_.size() + 64;
   }
 
-  std::mutex mutex_;
-  std::vector<Made> made_;
-  size_t prune_at_ = 64;
+  Mutex mutex_;
+  std::vector<Made> made_ EPL_GUARDED_BY(mutex_);
+  size_t prune_at_ EPL_GUARDED_BY(mutex_) = 64;
 };
 
 Registry& registry() {

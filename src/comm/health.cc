@@ -57,18 +57,19 @@ Health::~Health() {
   } catch (const JobFailed& cause) {
     report_failure(cause.what());
   }
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!told_failure_ && !cause_known_) {
-      outgoing_.push_back(
-          {"left", std::to_string(own_step()), describe_progress(watch_.progress())});
-    }
-    stop_ = true;
-    stopping_since_ = Clock::now();
-  }
+  say_farewell();
   bell_.ring();
   thread_.join();
   watch_.keep_progress_private();
+}
+
+void Health::say_farewell() {
+  const MutexLock lock(mutex_);
+  if (!told_failure_ && !cause_known_) {
+    outgoing_.push_back({"left", std::to_string(own_step()), describe_progress(watch_.progress())});
+  }
+  stop_ = true;
+  stopping_since_ = Clock::now();
 }
 
 void Health::say_hello(const std::string& address) {
@@ -184,7 +185,7 @@ void Health::talk() {
   std::vector<Message> messages;
   bool begun_here = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     messages.swap(outgoing_);
     sending_ = !messages.empty();
     begun_here = watch_.failed() && !cause_known_ && !told_failure_;
@@ -192,7 +193,7 @@ void Health::talk() {
   for (const Message& message : messages) stream_.send(message);
   stream_.flush();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     sending_ = stream_.has_unsent();
   }
   news_.notify_all();
@@ -228,11 +229,11 @@ void Health::handle(const Message& message) {
     post({"failed", cause.what, cause.hint});
     bell_.ring();
   } else if (kind == "texts") {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     texts_[message.at(1)] = {message.begin() + 2, message.end()};
     news_.notify_all();
   } else if (kind == "missing") {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     missing_[message.at(1)] = split_numbers(message.at(2));
     news_.notify_all();
   }
@@ -268,7 +269,7 @@ void Health::act_on_suspicion(Clock::time_point now) {
 
 void Health::look_at_rendezvous(Clock::time_point now) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (detached_ || cause_known_) return;
   }
   const bool finished = finished_.count(0) > 0;
@@ -276,7 +277,7 @@ void Health::look_at_rendezvous(Clock::time_point now) {
   if (stream_.closed()) {
     if (!finished) adopt(gone_cause(0, first, kEndedReason, last_seen(0)));
     // Not before the cause is known: who waits would take worker 0 for one that has finished.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     detached_ = true;
   } else if (!finished && now - heard_ > options_.silence) {
     adopt(gone_cause(0, first, silent_reason(options_.silence), last_seen(0)));
@@ -301,7 +302,7 @@ void Health::look_at_finished() {
 
 void Health::adopt(const Cause& cause) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     cause_known_ = true;
   }
   watch_.fail(cause.error());
@@ -309,12 +310,12 @@ void Health::adopt(const Cause& cause) {
 }
 
 void Health::post(Message message) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   outgoing_.push_back(std::move(message));
 }
 
 bool Health::everything_said() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool said = outgoing_.empty() && !sending_;
   return stop_ && (said || stream_.closed() || Clock::now() - stopping_since_ > kFarewell);
 }
@@ -325,13 +326,10 @@ int64_t Health::own_step() const {
   return begun ? own.step.load(std::memory_order_relaxed) : -1;
 }
 
-template <typename Condition>
-bool Health::wait_until(std::unique_lock<std::mutex>& lock, Clock::time_point end,
-                        Condition condition) {
-  while (!condition()) {
-    if (Clock::now() >= end) return false;
-    news_.wait_for(lock, milliseconds(20));
-  }
+bool Health::wait_for_news(Clock::time_point end) {
+  const Clock::time_point now = Clock::now();
+  if (now >= end) return false;
+  news_.wait_until(mutex_, now + milliseconds(20));
   return true;
 }
 
@@ -340,17 +338,19 @@ std::vector<std::string> Health::gather(const std::string& key, const std::vecto
   watch_.check();
   post({"text", key, join_numbers(members), mine});
   bell_.ring();
-  std::unique_lock<std::mutex> lock(mutex_);
-  wait_until(lock, Clock::now() + deadline,
-             [&] { return texts_.count(key) > 0 || watch_.failed() || detached_; });
-  const auto found = texts_.find(key);
-  if (found != texts_.end()) {
-    std::vector<std::string> texts = std::move(found->second);
-    texts_.erase(found);
-    return texts;
+  bool detached = false;
+  {
+    const MutexLock lock(mutex_);
+    const Clock::time_point end = Clock::now() + deadline;
+    while (texts_.count(key) == 0 && !watch_.failed() && !detached_ && wait_for_news(end)) continue;
+    const auto found = texts_.find(key);
+    if (found != texts_.end()) {
+      std::vector<std::string> texts = std::move(found->second);
+      texts_.erase(found);
+      return texts;
+    }
+    detached = detached_;
   }
-  const bool detached = detached_;
-  lock.unlock();
   watch_.check();
   if (detached) {
     watch_.fail(JobFailed(concat("worker ", options_.index, " waits for the others (", key,
@@ -369,18 +369,20 @@ std::vector<std::string> Health::gather(const std::string& key, const std::vecto
 std::string Health::missing_of(const std::string& key) {
   post({"who", key});
   bell_.ring();
-  std::unique_lock<std::mutex> lock(mutex_);
-  const bool known = wait_until(lock, Clock::now() + kFarewell,
-                                [&] { return missing_.count(key) > 0 || watch_.failed(); });
-  return known && !missing_[key].empty() ? list_of_workers(missing_[key]) : "some workers";
+  const MutexLock lock(mutex_);
+  const Clock::time_point end = Clock::now() + kFarewell;
+  while (missing_.count(key) == 0 && !watch_.failed() && wait_for_news(end)) continue;
+  const std::vector<int>& missing = missing_[key];
+  return missing.empty() ? "some workers" : list_of_workers(missing);
 }
 
 // Returns once the rendezvous has answered, so that a worker 0 which ends the process has told the
 // others: it hears last.
 void Health::report_failure(const std::string& message) {
   note_failure(message);
-  std::unique_lock<std::mutex> lock(mutex_);
-  wait_until(lock, Clock::now() + kFarewell, [&] { return cause_known_ || detached_; });
+  const MutexLock lock(mutex_);
+  const Clock::time_point end = Clock::now() + kFarewell;
+  while (!cause_known_ && !detached_ && wait_for_news(end)) continue;
 }
 
 void Health::note_failure(const std::string& message) {
@@ -388,7 +390,7 @@ void Health::note_failure(const std::string& message) {
   const Cause cause = failed_cause(
       options_.index, workers_[static_cast<size_t>(options_.index)].info, message, last);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (told_failure_ || cause_known_) return;
     told_failure_ = true;
     outgoing_.push_back({"failed", cause.what, cause.hint});

@@ -6,15 +6,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/progress_page.h"
 #include "comm/protocol.h"
 #include "comm/socket.h"
@@ -83,15 +82,17 @@ class Health {
   void look_at_rendezvous(Clock::time_point now);
   void look_at_finished();
   void act_on_suspicion(Clock::time_point now);
-  void adopt(const Cause& cause);
-  void note_failure(const std::string& message);
-  void post(Message message);
-  bool everything_said();
+  void adopt(const Cause& cause) EPL_EXCLUDES(mutex_);
+  void note_failure(const std::string& message) EPL_EXCLUDES(mutex_);
+  void say_farewell() EPL_EXCLUDES(mutex_);
+  void post(Message message) EPL_EXCLUDES(mutex_);
+  bool everything_said() EPL_EXCLUDES(mutex_);
   LastSeen last_seen(int index) const;
   int64_t own_step() const;
-  std::string missing_of(const std::string& key);
-  template <typename Condition>
-  bool wait_until(std::unique_lock<std::mutex>& lock, Clock::time_point end, Condition condition);
+  std::string missing_of(const std::string& key) EPL_EXCLUDES(mutex_);
+  // Sleeps until there is news, or for a moment: what is waited for may come without any. False
+  // where the end has come.
+  bool wait_for_news(Clock::time_point end) EPL_REQUIRES(mutex_);
 
   const Options options_;
   Watch& watch_;
@@ -100,17 +101,18 @@ class Health {
   const int exceptions_at_start_;
 
   // What the thread and the callers share.
-  std::mutex mutex_;
-  std::condition_variable news_;
-  std::vector<Message> outgoing_;
-  bool sending_ = false;  // messages were taken from outgoing_ and are on their way
-  std::map<std::string, std::vector<std::string>> texts_;
-  std::map<std::string, std::vector<int>> missing_;
-  bool told_failure_ = false;
-  bool cause_known_ = false;
-  bool detached_ = false;  // the rendezvous has closed
-  bool stop_ = false;
-  Clock::time_point stopping_since_;
+  Mutex mutex_;
+  Condition news_;
+  std::vector<Message> outgoing_ EPL_GUARDED_BY(mutex_);
+  // Messages were taken from outgoing_ and are on their way.
+  bool sending_ EPL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::vector<std::string>> texts_ EPL_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<int>> missing_ EPL_GUARDED_BY(mutex_);
+  bool told_failure_ EPL_GUARDED_BY(mutex_) = false;
+  bool cause_known_ EPL_GUARDED_BY(mutex_) = false;
+  bool detached_ EPL_GUARDED_BY(mutex_) = false;  // the rendezvous has closed
+  bool stop_ EPL_GUARDED_BY(mutex_) = false;
+  Clock::time_point stopping_since_ EPL_GUARDED_BY(mutex_);
 
   // What follows is the thread's own.
   Bell bell_;

@@ -18,19 +18,19 @@ void let_go(Letter& letter) {
 }  // namespace
 
 void Inbox::post(Letter& letter) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   entries_.push_back({letter.from, letter.contents, &letter, nullptr});
   posted_.fetch_add(1, std::memory_order_seq_cst);
 }
 
 void Inbox::withdraw(Letter& letter) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   entries_.remove_if([&](const Entry& entry) { return entry.letter == &letter; });
 }
 
 bool Inbox::take(int from, const Contents& expected, void* data, const std::string& communicator,
                  int to) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& other) {
     return other.from == from && other.contents.tag == expected.tag;
   });
@@ -55,7 +55,7 @@ bool Inbox::take(int from, const Contents& expected, void* data, const std::stri
 }
 
 void Inbox::put_aside() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Entry& entry : entries_) {
     if (!entry.letter) continue;
     const auto bytes = static_cast<size_t>(entry.contents.bytes());

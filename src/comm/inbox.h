@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "comm/call.h"
 #include "comm/waiting.h"
 
@@ -52,8 +52,8 @@ class Inbox {
     std::unique_ptr<char[]> copy;  // then its data are here
   };
 
-  std::mutex mutex_;
-  std::list<Entry> entries_;
+  Mutex mutex_;
+  std::list<Entry> entries_ EPL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> posted_{0};
 };
 

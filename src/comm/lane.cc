@@ -63,7 +63,7 @@ Lane::~Lane() {
 std::shared_ptr<Work> Lane::start(std::function<void()> call) {
   auto work = std::make_shared<Work>(watch_, deadline_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     orders_.push_back({std::move(call), work});
   }
   events_.fetch_add(1, std::memory_order_seq_cst);
@@ -76,13 +76,18 @@ void Lane::serve() {
     const auto ready = [&] { return events_.load(std::memory_order_seq_cst) != seen; };
     for (int i = 0; i < kLaneSpins && !ready(); ++i) pause_core();
     while (!ready()) bell_.sleep(ready, kLaneSlice);
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (orders_.empty()) return;  // the last event is the end
-    Order order = std::move(orders_.front());
-    orders_.pop_front();
-    lock.unlock();
-    run(std::move(order));
+    std::optional<Order> order = next_order();
+    if (!order) return;  // the last event is the end
+    run(std::move(*order));
   }
+}
+
+std::optional<Lane::Order> Lane::next_order() {
+  const MutexLock lock(mutex_);
+  if (orders_.empty()) return std::nullopt;
+  Order order = std::move(orders_.front());
+  orders_.pop_front();
+  return order;
 }
 
 void Lane::run(Order order) {

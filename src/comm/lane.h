@@ -14,10 +14,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "base/mutex.h"
 #include "comm/waiting.h"
 
 namespace epl::comm {
@@ -65,6 +66,7 @@ class Lane {
     std::shared_ptr<Work> work;
   };
   void serve();
+  std::optional<Order> next_order();
   void run(Order order);
 
   const std::string name_;
@@ -72,8 +74,8 @@ class Lane {
   const std::chrono::milliseconds deadline_;
   Doorbell bell_;
   std::atomic<uint64_t> events_{0};  // orders and the end: what the thread waits for
-  std::mutex mutex_;
-  std::deque<Order> orders_;  // guarded by mutex_
+  Mutex mutex_;
+  std::deque<Order> orders_ EPL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <thread>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
 #include "comm/inbox.h"
@@ -48,8 +48,8 @@ struct LocalHub {
   std::vector<Seat> seats;
   // Set once a member gave up a call: the counters no longer say where everybody is.
   std::atomic<bool> broken{false};
-  std::mutex mutex;
-  std::string why;  // guarded by mutex
+  Mutex mutex;
+  std::string why EPL_GUARDED_BY(mutex);
 };
 
 class LocalCommunicator final : public Communicator {
@@ -272,7 +272,7 @@ void LocalCommunicator::ring_others() const {
 void LocalCommunicator::throw_if_broken() const {
   if (!hub_->broken.load(std::memory_order_seq_cst)) return;
   waiting_.check();  // whoever gave up may have been interrupted: then so is this member
-  const std::lock_guard<std::mutex> lock(hub_->mutex);
+  const MutexLock lock(hub_->mutex);
   throw JobFailed(concat("communicator \"", options_.name,
                          "\" is no longer whole, since a call of it was given up: ", hub_->why));
 }
@@ -290,7 +290,7 @@ void LocalCommunicator::throw_if_left(int member, const std::atomic<uint64_t>& c
 // ends.
 void LocalCommunicator::give_up(uint64_t number, const std::string& why) const {
   {
-    const std::lock_guard<std::mutex> lock(hub_->mutex);
+    const MutexLock lock(hub_->mutex);
     if (hub_->why.empty()) hub_->why = why;
   }
   hub_->broken.store(true, std::memory_order_seq_cst);

@@ -1,13 +1,12 @@
 // Members of a TCP communicator as threads of the test.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/communicator.h"
 #include "comm/test_threads.h"
 
@@ -19,18 +18,18 @@ class Board {
   explicit Board(int size) : texts_(static_cast<size_t>(size)) {}
 
   std::vector<std::string> exchange(int rank, const std::string& mine) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     texts_[static_cast<size_t>(rank)] = mine;
     if (++there_ == texts_.size()) all_there_.notify_all();
-    all_there_.wait(lock, [&] { return there_ == texts_.size(); });
+    all_there_.wait(mutex_, [&]() EPL_REQUIRES(mutex_) { return there_ == texts_.size(); });
     return texts_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable all_there_;
-  std::vector<std::string> texts_;
-  size_t there_ = 0;
+  Mutex mutex_;
+  Condition all_there_;
+  std::vector<std::string> texts_ EPL_GUARDED_BY(mutex_);
+  size_t there_ EPL_GUARDED_BY(mutex_) = 0;
 };
 
 inline Ends connect_ends(int size, Watch& watch, std::chrono::milliseconds deadline,

@@ -1,15 +1,14 @@
 #include "comm/thread_members.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 
 namespace epl::comm {
 namespace {
@@ -62,7 +61,7 @@ class Meeting {
   // A member of this worker will not come: the others here need not wait for it.
   void fail(const std::exception_ptr& error) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (error_ == nullptr) error_ = error;
     }
     changed_.notify_all();
@@ -70,23 +69,29 @@ class Meeting {
 
  private:
   std::vector<std::string> exchange(int rank, const std::string& mine) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    mine_[rank] = mine;
-    const int round = round_;
-    if (static_cast<int>(mine_.size()) < here_) {
-      changed_.wait(lock, [&] { return round_ != round || error_ != nullptr; });
-      if (round_ == round) std::rethrow_exception(error_);
-      return texts_;
-    }
+    int round = 0;
     std::vector<std::string> ours;
-    for (const auto& [_, text] : mine_) ours.push_back(text);
-    lock.unlock();  // a member that fails meanwhile must get in
+    {
+      const MutexLock lock(mutex_);
+      mine_[rank] = mine;
+      round = round_;
+      if (static_cast<int>(mine_.size()) < here_) return wait_for_end_of(round);
+      for (const auto& [_, text] : mine_) ours.push_back(text);
+    }
+    // Without the lock: a member that fails meanwhile must get in.
     std::vector<std::string> texts = gather(round, pack(ours));
-    lock.lock();
+    const MutexLock lock(mutex_);
     texts_ = std::move(texts);
     mine_.clear();
     ++round_;
     changed_.notify_all();
+    return texts_;
+  }
+
+  std::vector<std::string> wait_for_end_of(int round) EPL_REQUIRES(mutex_) {
+    changed_.wait(mutex_,
+                  [&]() EPL_REQUIRES(mutex_) { return round_ != round || error_ != nullptr; });
+    if (round_ == round) std::rethrow_exception(error_);
     return texts_;
   }
 
@@ -110,12 +115,12 @@ class Meeting {
   std::vector<int> workers_;  // that have a member
   int here_ = 0;              // members of this worker
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, std::string> mine_;  // by rank: of those that have come
-  std::vector<std::string> texts_;   // of all, of the last round
-  int round_ = 0;
-  std::exception_ptr error_;
+  Mutex mutex_;
+  Condition changed_;
+  std::map<int, std::string> mine_ EPL_GUARDED_BY(mutex_);  // by rank: of those that have come
+  std::vector<std::string> texts_ EPL_GUARDED_BY(mutex_);   // of all, of the last round
+  int round_ EPL_GUARDED_BY(mutex_) = 0;
+  std::exception_ptr error_ EPL_GUARDED_BY(mutex_);
 };
 
 // The members of each host, in the order of their first ones.

@@ -3,11 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "comm/test_operations.h"
 #include "comm/test_threads.h"
@@ -24,12 +23,14 @@ class Noticeboard {
   ThreadMembers::Gather for_worker(int worker) {
     return [this, worker](const std::string& key, const std::vector<int>& workers,
                           const std::string& mine) {
-      std::unique_lock<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       auto& texts = texts_[key];
       if (!texts.emplace(worker, mine).second) throw std::runtime_error(key + " is used twice");
       posted_.notify_all();
-      const bool all = posted_.wait_for(lock, std::chrono::seconds(30),
-                                        [&] { return failed_ || texts.size() == workers.size(); });
+      const auto end = Condition::Clock::now() + std::chrono::seconds(30);
+      const bool all = posted_.wait_until(mutex_, end, [&]() EPL_REQUIRES(mutex_) {
+        return failed_ || texts.size() == workers.size();
+      });
       if (!all || failed_) throw std::runtime_error("somebody does not come to " + key);
       std::vector<std::string> ordered;
       for (const int each : workers) ordered.push_back(texts.at(each));
@@ -37,16 +38,16 @@ class Noticeboard {
     };
   }
   void fail() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     failed_ = true;
     posted_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable posted_;
-  bool failed_ = false;
-  std::map<std::string, std::map<int, std::string>> texts_;
+  Mutex mutex_;
+  Condition posted_;
+  bool failed_ EPL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::map<int, std::string>> texts_ EPL_GUARDED_BY(mutex_);
 };
 
 struct Layout {

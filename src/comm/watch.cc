@@ -38,7 +38,7 @@ std::string describe_progress(const Progress& progress) {
 }
 
 void Watch::fail(const JobFailed& cause) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (cause_) return;
   cause_.emplace(cause);
   failed_.store(true, std::memory_order_release);
@@ -46,7 +46,7 @@ void Watch::fail(const JobFailed& cause) {
 
 void Watch::check() const {
   if (!failed()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   throw JobFailed(*cause_);
 }
 
@@ -58,7 +58,7 @@ void Watch::await_cause() const {
 }
 
 void Watch::doing(int64_t step, const char* instruction, int index) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   note_progress(*progress_.load(std::memory_order_acquire), step, instruction, index);
 }
 

@@ -13,9 +13,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
+
+#include "base/mutex.h"
 
 namespace epl::comm {
 
@@ -51,8 +52,8 @@ class Watch {
 
  private:
   std::atomic<bool> failed_{false};
-  mutable std::mutex mutex_;
-  std::optional<JobFailed> cause_;
+  mutable Mutex mutex_;
+  std::optional<JobFailed> cause_ EPL_GUARDED_BY(mutex_);
   Progress own_progress_;
   std::atomic<Progress*> progress_{&own_progress_};
 };

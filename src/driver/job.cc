@@ -154,26 +154,32 @@ Job::StepTurn::StepTurn(Job& job) : job_(job) {
     job.stepping_.lock();
   }
   job.stepping_thread_.store(self);
-  const std::lock_guard<std::mutex> lock(job.counting_);
-  for (Holders* holders : job.counted_) holders->enter();
+  job.enter_step();
 }
 
 Job::StepTurn::~StepTurn() {
-  {
-    const std::lock_guard<std::mutex> lock(job_.counting_);
-    for (Holders* holders : job_.counted_) holders->leave();
-  }
+  job_.leave_step();
   job_.stepping_thread_.store(std::thread::id());
   job_.stepping_.unlock();
 }
 
+void Job::enter_step() {
+  const MutexLock lock(counting_);
+  for (Holders* holders : counted_) holders->enter();
+}
+
+void Job::leave_step() {
+  const MutexLock lock(counting_);
+  for (Holders* holders : counted_) holders->leave();
+}
+
 void Job::count(Holders& holders) {
-  const std::lock_guard<std::mutex> lock(counting_);
+  const MutexLock lock(counting_);
   counted_.push_back(&holders);
 }
 
 void Job::forget(const Holders& holders) {
-  const std::lock_guard<std::mutex> lock(counting_);
+  const MutexLock lock(counting_);
   counted_.erase(std::remove(counted_.begin(), counted_.end(), &holders), counted_.end());
 }
 

@@ -10,11 +10,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/membership.h"
 #include "config/environment.h"
 #include "driver/gradient_history.h"
@@ -56,10 +56,10 @@ class Job {
   // devices, so steps that several threads ask for run one after the other. Throws epl::Error where
   // a step is asked for inside of a step, and with several workers where two threads ask at once:
   // the order of their steps could be another one on every worker.
-  class StepTurn {
+  class EPL_LOCK_TYPE StepTurn {
    public:
-    explicit StepTurn(Job& job);
-    ~StepTurn();
+    explicit StepTurn(Job& job) EPL_ACQUIRES(job.stepping_);
+    ~StepTurn() EPL_RELEASES();
     StepTurn(const StepTurn&) = delete;
     StepTurn& operator=(const StepTurn&) = delete;
 
@@ -69,8 +69,8 @@ class Job {
 
   // Counts who holds the tensors of a trainer's model, between the steps of all trainers, until it
   // is forgotten.
-  void count(Holders& holders);
-  void forget(const Holders& holders);
+  void count(Holders& holders) EPL_EXCLUDES(counting_);
+  void forget(const Holders& holders) EPL_EXCLUDES(counting_);
 
   // A key that was not used before, the same on all workers: they do the same things in the same
   // order.
@@ -78,6 +78,8 @@ class Job {
 
  private:
   void find_cluster(const JobPlace& place);
+  void enter_step() EPL_EXCLUDES(counting_);
+  void leave_step() EPL_EXCLUDES(counting_);
 
   Cluster cluster_;
   Watch own_watch_;
@@ -90,9 +92,9 @@ class Job {
   WrittenBatch written_batch_;
   const int number_;  // of init()s before
   int keys_ = 0;
-  std::mutex counting_;
-  std::vector<Holders*> counted_;
-  std::mutex stepping_;
+  Mutex counting_;
+  std::vector<Holders*> counted_ EPL_GUARDED_BY(counting_);
+  Mutex stepping_;  // whose thread has it may use the devices
   std::atomic<std::thread::id> stepping_thread_{};
 };
 

@@ -1,8 +1,8 @@
 #include "driver/model_snapshot.h"
 
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "config/libtorch.h"
 #include "state/optimizer_table.h"
 
@@ -20,7 +20,7 @@ class GradientsSoFar {
   }
 
   void add(const at::Tensor& parameter) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto entry = known_.begin(); entry != known_.end();) {
       entry = entry->second.expired() ? known_.erase(entry) : std::next(entry);
     }
@@ -28,15 +28,15 @@ class GradientsSoFar {
   }
 
   bool has(const at::Tensor& parameter) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = known_.find(parameter.unsafeGetTensorImpl());
     return found != known_.end() && !found->second.expired();
   }
 
  private:
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  mutable std::mutex mutex_;
-  std::map<c10::TensorImpl*, Weak> known_;
+  mutable Mutex mutex_;
+  std::map<c10::TensorImpl*, Weak> known_ EPL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -119,10 +119,11 @@ void PlainRun::remember_outside(const PlainRunRequest& request) {
   if (!request.written_outside) return;
   const c10::AutoGradMode no_grad(false);
   for (const auto& [name, tensor] : request.written_outside()) {
-    const bool known = std::any_of(state_.begin(), state_.end(), [&](const State& state) {
+    const auto is_it = [&tensor = tensor](const State& state) {
       return state.users.is_alias_of(tensor) && state.users.data_ptr() == tensor.data_ptr() &&
              state.users.sizes() == tensor.sizes();
-    });
+    };
+    const bool known = std::any_of(state_.begin(), state_.end(), is_it);
     if (known) continue;
     State state{name, tensor, tensor.clone(), false, false, {}};
     state.by_device.assign(devices_done_, state.before);

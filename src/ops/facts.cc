@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <set>
 
+#include "base/mutex.h"
 #include "ops/emit.h"
 
 namespace epl {
@@ -278,9 +278,10 @@ std::optional<c10::OperatorHandle> find_in_place(const c10::OperatorHandle& op) 
 // Answers are asked for again with every capture; finding them walks all operators of a name.
 template <typename Find>
 std::optional<c10::OperatorHandle> remembered(const std::string& key, Find find) {
-  static std::mutex mutex;
-  static auto* const answers = new std::map<std::string, std::optional<c10::OperatorHandle>>();
-  const std::lock_guard<std::mutex> lock(mutex);
+  static Mutex mutex;
+  static auto* const answers EPL_POINTS_AT_GUARDED_BY(mutex) =
+      new std::map<std::string, std::optional<c10::OperatorHandle>>();
+  const MutexLock lock(mutex);
   const auto known = answers->find(key);
   if (known != answers->end()) return known->second;
   return answers->emplace(key, find()).first->second;

@@ -8,10 +8,10 @@
 #include <array>
 #include <atomic>
 #include <limits>
-#include <mutex>
-#include <set>
+#include <map>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "config/libtorch.h"
 #include "runtime/segments.h"
 
@@ -19,10 +19,9 @@ namespace epl {
 
 // Pages of a tensor's own.
 struct DeviceMemory::Mapping {
-  Pool* pool;  // null where no DeviceMemory was in use
-  void* data;
-  size_t bytes;
-  int64_t counted = 0;
+  Pool* const pool;  // null where no DeviceMemory was in use
+  void* const data;
+  const size_t bytes;
 
   int64_t resident() const;
   static void release(void* mapping);
@@ -35,24 +34,29 @@ struct DeviceMemory::Pool {
   static constexpr int64_t kSmallSegment = 2 << 20;
   static constexpr int64_t kLargeSegment = 32 << 20;
 
-  void* allocate(size_t size, bool planned);
+  void* allocate(size_t size, bool planned) EPL_EXCLUDES(mutex);
   static void release(void* data);
-  void trim();
-  void count_pages();
-  int64_t held() const { return in_use + mapped; }
-  [[noreturn]] void out_of_memory(int64_t wanted, bool by_limit) const;
+  void add(Mapping* mapping) EPL_EXCLUDES(mutex);
+  bool remove(Mapping* mapping) EPL_EXCLUDES(mutex);  // as abandon()
+  // Its DeviceMemory is gone. Returns whether nothing of the pool is used any more: then the caller
+  // deletes it.
+  bool abandon() EPL_EXCLUDES(mutex);
+  void trim() EPL_REQUIRES(mutex);
+  void count_pages() EPL_REQUIRES(mutex);
+  int64_t held() const EPL_REQUIRES(mutex) { return in_use + mapped; }
+  [[noreturn]] void out_of_memory(int64_t wanted, bool by_limit) const EPL_REQUIRES(mutex);
 
-  mutable std::mutex mutex;
-  Segments small{this, kSmallSegment, Segments::kAlign};
-  Segments large{this, kLargeSegment, kSmall};
-  int64_t in_use = 0;  // in blocks
-  int64_t mapped = 0;  // in pages of mappings, as last counted
-  int64_t peak = 0;
-  int64_t limit = 0;
-  int64_t blocks = 0;  // used ones, and mappings
-  std::set<Mapping*> mappings;
+  Mutex mutex;
+  Segments small EPL_GUARDED_BY(mutex){this, kSmallSegment, Segments::kAlign};
+  Segments large EPL_GUARDED_BY(mutex){this, kLargeSegment, kSmall};
+  int64_t in_use EPL_GUARDED_BY(mutex) = 0;  // in blocks
+  int64_t mapped EPL_GUARDED_BY(mutex) = 0;  // in pages of mappings, as last counted
+  int64_t peak EPL_GUARDED_BY(mutex) = 0;
+  int64_t limit EPL_GUARDED_BY(mutex) = 0;
+  int64_t blocks EPL_GUARDED_BY(mutex) = 0;                    // used ones, and mappings
+  std::map<Mapping*, int64_t> mappings EPL_GUARDED_BY(mutex);  // each one's part of `mapped`
   std::atomic<bool> miscounted{false};  // pages came or went since they were counted
-  bool abandoned = false;               // its DeviceMemory is gone
+  bool abandoned EPL_GUARDED_BY(mutex) = false;
   std::atomic<int64_t> hits{0};
   std::atomic<int64_t> misses{0};
 };
@@ -62,7 +66,7 @@ void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
       std::numeric_limits<int64_t>::max() / 2;  // what adds up without overflow
   const int64_t wanted = std::min(size, kMost);
   const int64_t bytes = (wanted + Segments::kAlign - 1) / Segments::kAlign * Segments::kAlign;
-  std::lock_guard<std::mutex> lock(mutex);
+  const MutexLock lock(mutex);
   if (limit > 0 && bytes > limit - held()) out_of_memory(wanted, /*by_limit=*/true);
   Segments& segments = bytes <= kSmall ? small : large;
   Segments::Block* block = segments.take(bytes);
@@ -85,12 +89,34 @@ void DeviceMemory::Pool::release(void* data) {
   Pool* const pool = static_cast<Pool*>(segments->owner());
   bool last;
   {
-    std::lock_guard<std::mutex> lock(pool->mutex);
+    const MutexLock lock(pool->mutex);
     pool->in_use -= block->counted;
     segments->give(block);
     last = --pool->blocks == 0 && pool->abandoned;
   }
   if (last) delete pool;
+}
+
+void DeviceMemory::Pool::add(Mapping* mapping) {
+  const MutexLock lock(mutex);
+  mappings.emplace(mapping, 0);
+  ++blocks;
+  miscounted = true;
+}
+
+bool DeviceMemory::Pool::remove(Mapping* mapping) {
+  const MutexLock lock(mutex);
+  const auto found = mappings.find(mapping);
+  mapped -= found->second;
+  mappings.erase(found);
+  return --blocks == 0 && abandoned;
+}
+
+bool DeviceMemory::Pool::abandon() {
+  const MutexLock lock(mutex);
+  abandoned = true;
+  trim();
+  return blocks == 0;
 }
 
 void DeviceMemory::Pool::trim() {
@@ -100,10 +126,10 @@ void DeviceMemory::Pool::trim() {
 
 void DeviceMemory::Pool::count_pages() {
   if (!miscounted.exchange(false)) return;
-  for (Mapping* const mapping : mappings) {
-    mapped -= mapping->counted;
-    mapping->counted = mapping->resident();
-    mapped += mapping->counted;
+  for (auto& [mapping, counted] : mappings) {
+    mapped -= counted;
+    counted = mapping->resident();
+    mapped += counted;
   }
   peak = std::max(peak, held());
 }
@@ -125,14 +151,7 @@ int64_t DeviceMemory::Mapping::resident() const {
 void DeviceMemory::Mapping::release(void* released) {
   auto* const mapping = static_cast<Mapping*>(released);
   munmap(mapping->data, mapping->bytes);
-  bool last = false;
-  if (Pool* const pool = mapping->pool) {
-    std::lock_guard<std::mutex> lock(pool->mutex);
-    pool->mapped -= mapping->counted;
-    pool->mappings.erase(mapping);
-    last = --pool->blocks == 0 && pool->abandoned;
-  }
-  if (last) delete mapping->pool;
+  if (mapping->pool != nullptr && mapping->pool->remove(mapping)) delete mapping->pool;
   delete mapping;
 }
 
@@ -206,7 +225,7 @@ class DeviceMemory::Allocator final : public c10::Allocator {
     Segments* const segments = Segments::around(data);
     if (segments == nullptr) return install().previous_->raw_deallocate(data);
     {
-      std::lock_guard<std::mutex> lock(static_cast<Pool*>(segments->owner())->mutex);
+      const MutexLock lock(static_cast<Pool*>(segments->owner())->mutex);
       Segments::Block* const block = segments->find(data);
       // An expected address is no block, or the first of a plan's, which is not the caller's.
       if (block == nullptr || block->planned) return;
@@ -220,18 +239,11 @@ class DeviceMemory::Allocator final : public c10::Allocator {
 DeviceMemory::DeviceMemory() : pool_(new Pool) { Allocator::install(); }
 
 DeviceMemory::~DeviceMemory() {
-  bool unused;
-  {
-    std::lock_guard<std::mutex> lock(pool_->mutex);
-    pool_->abandoned = true;
-    pool_->trim();
-    unused = pool_->blocks == 0;
-  }
-  if (unused) delete pool_;
+  if (pool_->abandon()) delete pool_;
 }
 
 DeviceMemory::Account DeviceMemory::account() const {
-  std::lock_guard<std::mutex> lock(pool_->mutex);
+  const MutexLock lock(pool_->mutex);
   pool_->count_pages();
   Account account;
   account.in_use = pool_->held();
@@ -244,18 +256,18 @@ DeviceMemory::Account DeviceMemory::account() const {
 }
 
 void DeviceMemory::reset_peak() {
-  std::lock_guard<std::mutex> lock(pool_->mutex);
+  const MutexLock lock(pool_->mutex);
   pool_->count_pages();
   pool_->peak = pool_->held();
 }
 
 void DeviceMemory::set_limit(int64_t bytes) {
-  std::lock_guard<std::mutex> lock(pool_->mutex);
+  const MutexLock lock(pool_->mutex);
   pool_->limit = bytes;
 }
 
 void DeviceMemory::trim() {
-  std::lock_guard<std::mutex> lock(pool_->mutex);
+  const MutexLock lock(pool_->mutex);
   pool_->trim();
 }
 
@@ -272,19 +284,14 @@ c10::DataPtr DeviceMemory::map_pages(int64_t bytes) {
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return {nullptr, c10::kCPU};
   auto* const mapping = new Mapping{Thread::here().pool, data, size};
-  if (Pool* const pool = mapping->pool) {
-    std::lock_guard<std::mutex> lock(pool->mutex);
-    pool->mappings.insert(mapping);
-    ++pool->blocks;
-    pool->miscounted = true;
-  }
+  if (mapping->pool != nullptr) mapping->pool->add(mapping);
   return {data, mapping, &Mapping::release, c10::kCPU};
 }
 
 void DeviceMemory::count_pages() {
   Pool* const pool = Thread::here().pool;
   if (pool == nullptr || !pool->miscounted) return;
-  std::lock_guard<std::mutex> lock(pool->mutex);
+  const MutexLock lock(pool->mutex);
   pool->count_pages();
 }
 

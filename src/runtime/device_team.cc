@@ -14,19 +14,19 @@ namespace {
 // Looks for a moment before it sleeps: the next run of a training step comes soon or not for long.
 constexpr auto kOpenEyes = std::chrono::microseconds(200);
 
-template <typename Condition>
-bool comes_soon(const Condition& condition) {
+template <typename Predicate>
+bool comes_soon(const Predicate& holds) {
   const auto until = std::chrono::steady_clock::now() + kOpenEyes;
   do {
     for (int i = 0; i < 64; ++i) {
-      if (condition()) return true;
+      if (holds()) return true;
 #ifdef __x86_64__
       __builtin_ia32_pause();
 #endif
     }
     std::this_thread::yield();  // with more devices than cores, to the one that is waited for
   } while (std::chrono::steady_clock::now() < until);
-  return condition();
+  return holds();
 }
 
 bool is_cancelled(const std::exception_ptr& error) {
@@ -59,7 +59,7 @@ DeviceTeam::DeviceTeam(std::vector<CoreShare> cores) {
 
 DeviceTeam::~DeviceTeam() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_.store(true, std::memory_order_release);
   }
   started_.notify_all();
@@ -79,7 +79,7 @@ void DeviceTeam::run(const std::function<void(int)>& work) {
   cancelled_.store(false, std::memory_order_relaxed);
   still_running_.store(size() - 1, std::memory_order_relaxed);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     round_.fetch_add(1, std::memory_order_release);
   }
   started_.notify_all();
@@ -100,8 +100,7 @@ void DeviceTeam::serve(int device) {
     if (ends_.load(std::memory_order_acquire)) return;
     work_on(device);
     if (still_running_.fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
-    const std::lock_guard<std::mutex> lock(
-        mutex_);  // or the waiter could miss it between two looks
+    const MutexLock lock(mutex_);
     done_.notify_one();
   }
 }
@@ -111,8 +110,8 @@ uint64_t DeviceTeam::next_round(uint64_t seen) {
     return round_.load(std::memory_order_acquire) != seen || ends_.load(std::memory_order_acquire);
   };
   if (!comes_soon(comes)) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    started_.wait(lock, comes);
+    const MutexLock lock(mutex_);
+    started_.wait(mutex_, comes);
   }
   return round_.load(std::memory_order_acquire);
 }
@@ -121,8 +120,8 @@ uint64_t DeviceTeam::next_round(uint64_t seen) {
 void DeviceTeam::wait_for_all() {
   const auto all_done = [&] { return still_running_.load(std::memory_order_acquire) == 0; };
   if (comes_soon(all_done)) return;
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, all_done);
+  const MutexLock lock(mutex_);
+  done_.wait(mutex_, all_done);
 }
 
 void DeviceTeam::work_on(int device) noexcept {

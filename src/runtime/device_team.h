@@ -10,15 +10,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "runtime/cores.h"
 #include "runtime/device_memory.h"
 
@@ -70,9 +69,11 @@ class DeviceTeam {
   std::atomic<int> still_running_{0};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> ends_{false};
-  std::mutex mutex_;
-  std::condition_variable started_;
-  std::condition_variable done_;
+  // Guards no member. Who changes an atomic that sleepers look at has it before it wakes them, or
+  // they could miss the change between their look and their sleep.
+  Mutex mutex_;
+  Condition started_;
+  Condition done_;
   int failed_device_ = 0;
 };
 

@@ -9,7 +9,7 @@ Mailbox::Mailbox(Watch& watch, std::chrono::milliseconds deadline, int devices)
 
 void Mailbox::post(const LetterKey& key, Letter letter) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const bool fresh = letters_.emplace(key, std::move(letter)).second;
     EPL_ASSERT(fresh, "a letter is posted once");
   }
@@ -22,7 +22,7 @@ Letter Mailbox::take(const LetterKey& key, const std::function<void()>& meanwhil
   for (;;) {
     const uint64_t seen = posted_.load(std::memory_order_seq_cst);
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto found = letters_.find(key);
       if (found != letters_.end()) {
         Letter letter = std::move(found->second);
@@ -37,7 +37,7 @@ Letter Mailbox::take(const LetterKey& key, const std::function<void()>& meanwhil
 }
 
 void Mailbox::clear() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   letters_.clear();
 }
 

@@ -10,10 +10,10 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <tuple>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/waiting.h"
 
 namespace epl {
@@ -53,9 +53,9 @@ class Mailbox {
  private:
   comm::Waiting waiting_;
   comm::Doorbell bell_;
-  std::mutex mutex_;
-  std::map<LetterKey, Letter> letters_;  // guarded by mutex_
-  std::atomic<uint64_t> posted_{0};      // letters since ever: what a waiting device looks at
+  Mutex mutex_;
+  std::map<LetterKey, Letter> letters_ EPL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> posted_{0};  // letters since ever: what a waiting device looks at
 };
 
 }  // namespace epl

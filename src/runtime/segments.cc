@@ -2,10 +2,10 @@
 
 #include <sys/mman.h>
 
-#include <mutex>
 #include <new>
 
 #include "base/check.h"
+#include "base/mutex.h"
 
 // A pool hides from the address sanitizer which of its memory is free, unless it tells.
 #if defined(__SANITIZE_ADDRESS__)
@@ -28,8 +28,8 @@ struct Directory {
     int64_t bytes;
     Segments* segments;
   };
-  std::mutex mutex;
-  std::map<const char*, Entry> entries;
+  Mutex mutex;
+  std::map<const char*, Entry> entries EPL_GUARDED_BY(mutex);
 
   static Directory& get() {
     static auto* directory = new Directory;
@@ -123,7 +123,7 @@ void Segments::trim() {
     it = segments_.erase(it);
     mapped_ -= bytes;
     {
-      std::lock_guard<std::mutex> lock(Directory::get().mutex);
+      const MutexLock lock(Directory::get().mutex);
       Directory::get().entries.erase(start);
     }
     ASAN_UNPOISON_MEMORY_REGION(start, bytes);
@@ -139,7 +139,7 @@ Block* Segments::map_segment(int64_t bytes) {
   segments_.emplace(start, length);
   mapped_ += length;
   {
-    std::lock_guard<std::mutex> lock(Directory::get().mutex);
+    const MutexLock lock(Directory::get().mutex);
     Directory::get().entries.emplace(start, Directory::Entry{length, this});
   }
   Block* const block = new (start) Block;
@@ -210,7 +210,7 @@ void Segments::resize(Block* block, int64_t size) {
 Segments* Segments::around(const void* address) {
   const char* const at = static_cast<const char*>(address);
   Directory& directory = Directory::get();
-  std::lock_guard<std::mutex> lock(directory.mutex);
+  const MutexLock lock(directory.mutex);
   auto found = directory.entries.upper_bound(at);
   if (found == directory.entries.begin()) return nullptr;
   --found;

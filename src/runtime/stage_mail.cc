@@ -109,6 +109,7 @@ at::Tensor StageMail::piece(const Executor& executor, const Instruction& instruc
 }
 
 void StageMail::begin() {
+  const MutexLock lock(mutex_);
   works_.clear();
   mailbox_.clear();
   for (const auto& way : ways_) {
@@ -132,7 +133,7 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
       continue;
     }
     const StageWay& out = *way->second;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     works_.push_back(out.lane->start([&out, tensors = std::move(letter.tensors)] {
       for (const auto& tensor : tensors) {
         if (tensor.numel() > 0) out.communicator->send(tensor, out.peer_rank, 0);
@@ -189,7 +190,7 @@ Clock::time_point StageMail::receive(int device, const Executor& executor,
 void StageMail::finish() {
   std::vector<std::shared_ptr<Work>> works;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     works.swap(works_);
   }
   for (const auto& work : works) work->wait();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/communicator.h"
 #include "comm/lane.h"
 #include "program/placement.h"
@@ -84,8 +85,8 @@ class StageMail {
   Mailbox& mailbox_;
   const std::vector<StageWay>& ways_;
   std::map<std::pair<int, int>, const StageWay*> outgoing_;  // by devices
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Work>> works_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Work>> works_ EPL_GUARDED_BY(mutex_);
 };
 
 }  // namespace epl
