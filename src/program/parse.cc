@@ -219,7 +219,10 @@ std::string parse_words(TextLine& line, const std::string& mark) {
 
 void skip_bytes(TextLine& line) {
   line.number();
-  line.word();
+  for (const char* unit : {"B", "KiB", "MiB", "GiB", "TiB", "PiB"}) {
+    if (line.take(unit)) return;
+  }
+  line.fail("expected a number of bytes");
 }
 
 std::vector<int> parse_numbers(TextLine& line) {

@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "config/test_environment.h"
 #include "examples/moe/moe_layer.h"
+#include "program/parse.h"
+#include "program/text.h"
 #include "tests/golden/golden_file.h"
 
 namespace epl {
@@ -61,7 +63,9 @@ struct SplitGolden : EnvironmentFixture {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     Trainer trainer(net, optimizer, step);
     trainer.step(batch);
-    return what_moves(trainer.plan());
+    const std::string text = trainer.plan();
+    EXPECT_EQ(print_plan(parse_plan(text)), text);
+    return what_moves(text);
   }
 };
 
