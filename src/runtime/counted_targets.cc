@@ -68,8 +68,11 @@ at::Tensor like_target(const at::Tensor& target, int64_t) {
   return at::empty_like(target, c10::MemoryFormat::Contiguous);
 }
 
-// Which operator this is costs nothing to ask; only its arguments tell the rest.
-struct MeanOverTargets final : at::ObserverContext {};
+// Which operator this is costs nothing to ask; only its arguments tell the rest, and those are
+// there when it begins and not when it has ended.
+struct MeanOverTargets final : at::ObserverContext {
+  double targets = 0;
+};
 
 std::unique_ptr<at::ObserverContext> enter_loss(const at::RecordFunction& function) {
   const auto name = function.operator_name();
@@ -79,7 +82,9 @@ std::unique_ptr<at::ObserverContext> enter_loss(const at::RecordFunction& functi
   const auto inputs = function.inputs();  // self, target, weight, reduction, ignore_index
   const bool mean = inputs[2].isNone() || !inputs[2].toTensor().defined();
   if (!mean || inputs[3].toInt() != at::Reduction::Mean) return nullptr;
-  return std::make_unique<MeanOverTargets>();
+  auto entered = std::make_unique<MeanOverTargets>();
+  entered->targets = static_cast<double>(inputs[1].toTensor().numel());
+  return entered;
 }
 
 // Read without an operator, which a recorder would take for one of the step's. The targets
@@ -93,7 +98,7 @@ void leave_loss(const at::RecordFunction& function, at::ObserverContext* entered
   if (entered == nullptr || function.outputs().size() != 2) return;
   const at::Tensor& total = function.outputs()[1].toTensor();
   const double count = total.is_cpu() && total.numel() == 1 ? counted(total) : -1;
-  const auto targets = static_cast<double>(function.inputs()[1].toTensor().numel());
+  const double targets = static_cast<const MeanOverTargets*>(entered)->targets;
   if (count >= 0 && count < targets) seen.fetch_add(1, std::memory_order_relaxed);
 }
 
