@@ -1,5 +1,7 @@
 #include "ir/makers.h"
 
+#include <algorithm>
+
 namespace epl {
 namespace {
 
@@ -24,6 +26,13 @@ std::optional<size_t> Makers::index_of(ValueId id) const {
 const Node* Makers::of(ValueId id) const {
   const std::optional<size_t> index = index_of(id);
   return index ? &graph_.nodes[*index] : nullptr;
+}
+
+const Node* Makers::owner_of_gradient(ValueId id) const {
+  const bool seed = std::any_of(graph_.leaves.begin(), graph_.leaves.end(), [&](const Leaf& leaf) {
+    return leaf.kind == Leaf::Kind::kSeed && leaf.value == id;
+  });
+  return of(seed ? graph_.loss : id);
 }
 
 }  // namespace epl

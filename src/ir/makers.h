@@ -21,6 +21,10 @@ class Makers {
 
   std::optional<size_t> index_of(ValueId id) const;
   const Node* of(ValueId id) const;
+  // To whom a gradient belongs: its maker. The seed, which a parameter that is added to the loss
+  // has as its gradient, belongs to the maker of the loss: devices of its stage have the share that
+  // the seed is. Null: another leaf.
+  const Node* owner_of_gradient(ValueId id) const;
 
  private:
   const Graph& graph_;

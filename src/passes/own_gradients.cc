@@ -41,7 +41,7 @@ bool OwnGradients::run(Graph& graph) {
     const bool alone = taken.insert(graph.value(gradient.value).storage).second;
     if (type.layout != c10::kStrided || (alone && type.dense())) continue;
     Node clone = clone_of(graph, gradient.value);
-    if (const Node* maker = makers.of(gradient.value)) {
+    if (const Node* maker = makers.owner_of_gradient(gradient.value)) {
       clone.taskgraph = maker->taskgraph;
       clone.origin = maker->origin.beside();
     }

@@ -57,7 +57,8 @@ class Terms {
   void collect(ValueId value, std::map<int, std::vector<ValueId>>& terms) const {
     const Node* const maker = makers_.of(value);
     if (maker == nullptr || !is_plain_sum(graph_, *maker)) {
-      terms[maker == nullptr ? 0 : maker->chunk].push_back(value);
+      const Node* const owner = makers_.owner_of_gradient(value);
+      terms[owner == nullptr ? 0 : owner->chunk].push_back(value);
       return;
     }
     collect(maker->arguments[0].values[0], terms);
@@ -72,16 +73,17 @@ class Terms {
 
   ValueId add(ValueId a, ValueId b) {
     const size_t behind = std::max(made_at(a), made_at(b));
-    const Node& last = graph_.nodes[behind];
-    const bool of_leaves = last.phase == Phase::kForward;
+    const bool of_leaves = graph_.nodes[behind].phase == Phase::kForward;
+    const Node* const owner =
+        of_leaves ? makers_.owner_of_gradient(a) : graph_.nodes.data() + behind;
     Node node{c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor"),
               {},
               {},
               Phase::kBackward,
-              of_leaves ? -1 : last.taskgraph,
+              owner == nullptr ? -1 : owner->taskgraph,
               {},
-              of_leaves ? Origin() : last.origin.beside(),
-              of_leaves ? 0 : last.chunk};
+              owner == nullptr ? Origin() : owner->origin.beside(),
+              owner == nullptr ? 0 : owner->chunk};
     for (ValueId id : {a, b}) {
       Argument argument;
       argument.kind = Argument::Kind::kValue;

@@ -82,7 +82,7 @@ TEST(TiedGradients, SumsWithinAChunkAreLeftAlone) {
 }
 
 // loss = x w w + w: the last term's gradient is the seed, which no node makes.
-TEST(TiedGradients, TheSeedIsATermOfTheFirstChunk) {
+TEST(TiedGradients, TheSeedIsATermOfTheChunkOfTheLoss) {
   Graph graph = parse_graph(R"(graph
   taskgraph 0 replicate(1, "a")
   taskgraph 1 replicate(1, "b")
@@ -103,13 +103,13 @@ TEST(TiedGradients, TheSeedIsATermOfTheFirstChunk) {
   verify_graph(graph, "TiedGradients");
   ASSERT_EQ(graph.gradients.size(), 2);
   const Makers makers(graph);
-  const Node* const sum = makers.of(graph.gradients[0].value);
-  EXPECT_EQ(print_node(graph, *sum), "%11: f32[] = aten::add.Tensor(%1, %9, 1) {backward 0}");
-  EXPECT_EQ(sum->chunk, 0);
-  EXPECT_EQ(graph.gradients[1].value, 6);
+  EXPECT_EQ(graph.gradients[0].value, 9);
+  const Node* const sum = makers.of(graph.gradients[1].value);
+  EXPECT_EQ(print_node(graph, *sum),
+            "%11: f32[] = aten::add.Tensor(%1, %6, 1) {backward 1 chunk 1}");
 }
 
-// Two terms without a maker: the sum stands before all of backward, in the first chunk.
+// Two terms without a maker: the sum stands before all of backward, in the chunk of the loss.
 TEST(TiedGradients, TwoSeedsAreAddedToo) {
   Graph graph = parse_graph(R"(graph
   taskgraph 0 replicate(1, "a")
@@ -117,20 +117,22 @@ TEST(TiedGradients, TwoSeedsAreAddedToo) {
   %0: f32[] = input 0
   %1: f32[] = seed
   %2: f32[] = parameter "w"
-  %3: f32[] = aten::mul.Tensor(%0, %2) {forward 1}
+  %3: f32[] = aten::mul.Tensor(%0, %2) {forward 0}
   %4: f32[] = aten::add.Tensor(%3, %2, 1) {forward 1}
   %5: f32[] = aten::add.Tensor(%4, %2, 1) {forward 1}
   %6: f32[] = aten::add.Tensor(%1, %1, 1) {backward 1}
-  %7: f32[] = aten::mul.Tensor(%1, %0) {backward 1}
-  %8: f32[] = aten::add.Tensor(%6, %7, 1) {backward 1}
+  %7: f32[] = aten::mul.Tensor(%1, %0) {backward 0}
+  %8: f32[] = aten::add.Tensor(%6, %7, 1) {backward 0}
   return loss %5, gradient "w" %8)");
   AssignChunks().run(graph);
   EXPECT_TRUE(TiedGradients().run(graph));
   verify_graph(graph, "TiedGradients");
   AssignChunks().run(graph);
-  const Node* const sum = Makers(graph).of(graph.gradients[0].value);
-  EXPECT_EQ(print_node(graph, *sum), "%9: f32[] = aten::add.Tensor(%1, %1, 1) {backward}");
-  EXPECT_EQ(sum->chunk, 0);
+  ASSERT_EQ(graph.gradients.size(), 2);
+  EXPECT_EQ(graph.gradients[0].value, 7);
+  const Node* const sum = Makers(graph).of(graph.gradients[1].value);
+  EXPECT_EQ(print_node(graph, *sum),
+            "%9: f32[] = aten::add.Tensor(%1, %1, 1) {backward 1 chunk 1}");
 }
 
 // Neither a difference nor a sum that broadcasts can be taken apart.
