@@ -49,6 +49,7 @@ std::set<int> read_leaves(const Program& program) {
   return leaves;
 }
 
+// Of a parameter that is cut each program lacks the shards of the others; nobody reads those.
 std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool only_read) {
   std::set<int> everywhere;
   for (const auto& each : plan.programs) {
@@ -59,7 +60,9 @@ std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool 
   const std::set<int> read = only_read ? read_leaves(program) : everywhere;
   std::vector<int> leaves;
   for (int leaf : everywhere) {
-    if (own.count(leaf) == 0 && read.count(leaf) != 0) leaves.push_back(leaf);
+    const bool of_others = own.count(leaf) == 0 && read.count(leaf) != 0;
+    const bool cut = program.leaves[static_cast<size_t>(leaf)].cut_dim >= 0;
+    if (of_others || (cut && !only_read)) leaves.push_back(leaf);
   }
   return leaves;
 }
