@@ -76,7 +76,10 @@ class Verifier {
     const bool updates = instruction.kind == Instruction::Kind::kUpdate;
     EPL_ASSERT(all_ran || reduces, concat(updates ? "an update" : "the end of the step",
                                           " comes before the last micro batch"));
-    for (int leaf : instruction.leaves) program_.leaves.at(static_cast<size_t>(leaf));
+    for (int leaf : instruction.leaves) {
+      EPL_ASSERT(leaf >= 0 && static_cast<size_t>(leaf) < program_.leaves.size(),
+                 concat("leaf ", leaf, " of ", program_.leaves.size(), " is merged or gathered"));
+    }
     for (int i : instruction.gradients) {
       read(program_.gradients.at(static_cast<size_t>(i)).slot, updates   ? "update"
                                                                : reduces ? "reduce"
