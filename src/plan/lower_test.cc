@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "ir/text.h"
 #include "program/text.h"
 
@@ -133,8 +135,9 @@ gradients
 )");
 }
 
+// Arguments that LibTorch 2 has besides are written out.
 TEST(Lower, AccumulatesSparseGradients) {
-  EXPECT_EQ(lowered(R"(graph
+  const std::string text = lowered(R"(graph
   %0: f32[3,2] = input 0
   %1: f32[3,2] = parameter "w"
   %2: f32[] = aten::sum(%1, none) {forward}
@@ -142,8 +145,8 @@ TEST(Lower, AccumulatesSparseGradients) {
   %4: sparse f32[3,2] = aten::neg(%3) {backward}
   return loss %2, gradient "w" %4
 )",
-                    2),
-            R"(
+                                   2);
+  EXPECT_EQ(std::regex_replace(text, std::regex("to_sparse\\(s0[^)]*\\)"), "to_sparse(s0)"), R"(
 plan: 1 program, 2 micro batches, arena 128 B
 program 0
    0  load    micro batch 0
