@@ -61,7 +61,7 @@ ZIPS = [
 
 def found(source, build, named):
     shutil.rmtree(build, ignore_errors=True)
-    words = ['cmake', '-S', f'{source}/tests/package/find_libtorch', '-B', str(build),
+    words = ['cmake', '-G', 'Ninja', '-S', f'{source}/tests/package/find_libtorch', '-B', str(build),
              '-D', f'EPL_SOURCE={source}', '-D', named]
     print('+', *words, flush=True)
     printed = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
