@@ -16,7 +16,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// One multiplication by a parameter in each of four chunks, and the sum in the last.
+// One multiplication by a parameter in each chunk, and the sum in the last.
 std::string graph_of(int chunks) {
   std::string text = "graph\n  %0: f32[4] = input 0\n  %1: f32[] = seed\n";
   int next = 2;

@@ -39,6 +39,12 @@ Tensor loss_of(Net& net, const Batch& batch, const std::vector<int>& devices, Us
   return scaled.mean() + net.log_variance;
 }
 
+Tensor loss_under(const Strategy& strategy, Net& net, const Batch& batch) {
+  const With scope(strategy);
+  const Tensor error = (net.second(net.first(batch[0]).tanh()) - batch[1]).pow(2);
+  return ((-net.log_variance).exp() * error).mean() + net.log_variance;
+}
+
 std::vector<Tensor> trained(const std::function<void(Net&, torch::optim::SGD&)>& train) {
   torch::manual_seed(3);
   Net net;
@@ -55,24 +61,39 @@ Batch batch_of(int step) {
 
 constexpr int kSteps = 4;
 
-void expect_plain_loop(const std::vector<int>& devices, Uses uses) {
+using Loss = std::function<Tensor(Net& net, const Batch& batch)>;
+
+void expect_plain_loop(int devices, const Loss& loss) {
   const auto plain = trained([&](Net& net, torch::optim::SGD& optimizer) {
     for (int step = 0; step < kSteps; ++step) {
       optimizer.zero_grad();
-      loss_of(net, batch_of(step), devices, uses).backward();
+      loss(net, batch_of(step)).backward();
       optimizer.step();
     }
   });
-  const parity::OnDevices on(devices[0] + devices[1]);
+  const parity::OnDevices on(devices);
   init(Config{{"pipeline.num_micro_batch", 2}});
   const auto by_epl = trained([&](Net& net, torch::optim::SGD& optimizer) {
     const std::shared_ptr<Net> owned(&net, [](Net*) {});
-    Trainer trainer(owned, optimizer,
-                    [&](const Batch& batch) { return loss_of(net, batch, devices, uses); });
+    Trainer trainer(owned, optimizer, [&](const Batch& batch) { return loss(net, batch); });
     for (int step = 0; step < kSteps; ++step) trainer.step(batch_of(step));
   });
   for (size_t i = 0; i < plain.size(); ++i) {
     EXPECT_TRUE(torch::allclose(by_epl[i], plain[i], 1e-9, 1e-12)) << by_epl[i] << "\n" << plain[i];
+  }
+}
+
+void expect_plain_loop(const std::vector<int>& devices, Uses uses) {
+  expect_plain_loop(devices[0] + devices[1], [&](Net& net, const Batch& batch) {
+    return loss_of(net, batch, devices, uses);
+  });
+}
+
+TEST(SeedAsGradient, CountsOnceWithoutStages) {
+  for (const Strategy& strategy : {replicate(1), replicate(2), split(2)}) {
+    SCOPED_TRACE(strategy.str());
+    expect_plain_loop(
+        2, [&](Net& net, const Batch& batch) { return loss_under(strategy, net, batch); });
   }
 }
 
