@@ -2,11 +2,17 @@
 
 #include <c10/core/TensorOptions.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "compile/cut_operators.h"
 #include "compile/cut_rows.h"
-#include "compile/split_step.h"
+#include "compile/loss_of_parts.h"
+#include "compile/outputs.h"
+#include "compile/placement.h"
 #include "cost/node_cost.h"
 #include "passes/assign_chunks.h"
+#include "passes/assign_taskgraphs.h"
 #include "passes/batched_products.h"
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"
@@ -34,14 +40,46 @@ std::vector<TaskCosts> estimated_costs(const Graph& graph) {
   return costs;
 }
 
-Schedule schedule_of(const Graph& graph, const Config& config, const CompileOptions& options) {
+Schedule schedule_of(const Graph& graph, const Config& config, const Placement& placement) {
   ScheduleRequest request;
   request.strategy = config.get<std::string>("pipeline.strategy");
-  request.stages = options.placement.groups();
+  request.stages = placement.groups();
   request.chunks_per_stage = chunk_count(graph) / request.stages;
   request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   if (request.strategy == "ZeroBubble") request.costs = estimated_costs(graph);
   return make_schedule(request);
+}
+
+// How the step ends. With one replica the reduced gradients are the local ones.
+StepEndOptions end_options(const Cluster& cluster, const Config& config,
+                           const CompileOptions& options, const Placement& placement) {
+  using Clip = CompileOptions::Clip;
+  StepEndOptions end;
+  const bool clips = options.clip != Clip::kNothing;
+  end.clips_each_replica =
+      clips && placement.replicas > 1 && !config.get<bool>("communication.clip_after_allreduce");
+  end.clips_reduced = clips && (!end.clips_each_replica || options.clip == Clip::kNorm);
+  if (config.get<std::string>("debug.nan_loss") == "ignore") {
+    end.loss = StepEndOptions::OnBadLoss::kIgnored;
+  }
+  if (placement.has_roles() && cluster.worker_num > 1) {
+    const bool all = config.get<bool>("pipeline.gather_parameters");
+    end.gather = all ? StepEndOptions::Gather::kAll : StepEndOptions::Gather::kRead;
+  }
+  end.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
+  return end;
+}
+
+LowerOptions lower_options(const Cluster& cluster, const Config& config,
+                           const CompileOptions& options, const Placement& placement) {
+  LowerOptions lowering;
+  lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  lowering.replicas = placement.replicas;
+  lowering.slices = placement.stage_devices[0];
+  lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
+  lowering.end = end_options(cluster, config, options, placement);
+  lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
+  return lowering;
 }
 
 void check_same_nodes(const Graph& graph, const Graph& other) {
@@ -49,101 +87,177 @@ void check_same_nodes(const Graph& graph, const Graph& other) {
              "a step has the same operators for any number of rows");
 }
 
-Plan plan_pipeline(const CompiledStep& step, const Config& config, const CompileOptions& options) {
-  const Placement& placement = options.placement;
+Plan lower_stages(const CompiledStep& step, const Config& config, const LowerOptions& options) {
+  const Placement& placement = step.placement;
   std::vector<Stage> stages;
   for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
     const int devices = placement.stage_devices[i];
-    stages.push_back({&step.recorded_for(devices), devices, placement.stage_asked_by[i],
+    check_same_nodes(step.graph, step.recorded_for(devices));
+    stages.push_back({&step.graph_of(i), devices, placement.stage_asked_by[i],
                       placement.group(static_cast<int>(i))});
-    check_same_nodes(step.graph, *stages.back().graph);
-    const bool cut = i < step.parts.size() && !step.parts[i].leaves.empty();
-    if (cut) stages.back().graph = &step.parts[i];
   }
-  return lower_pipeline(step.recorded_for(1), stages, schedule_of(step.graph, config, options),
-                        lower_options(config, options));
+  return lower_pipeline(step.recorded_for(1), stages, schedule_of(step.graph, config, placement),
+                        options);
+}
+
+Plan lower_roles(const CompiledStep& step, const LowerOptions& options) {
+  std::vector<const Graph*> roles;
+  for (size_t i = 0; i < step.placement.stage_devices.size(); ++i) {
+    roles.push_back(&step.graph_of(i));
+  }
+  return lower_parts(roles, options);
+}
+
+// Whether several micro batches or replicas make up a step.
+bool has_parts(const Config& config, const Placement& placement) {
+  return placement.replicas * config.get<int64_t>("pipeline.num_micro_batch") > 1;
+}
+
+// All that is decided about the step as a whole; into `sizes`, how what slices have is merged.
+void decide(StepRecording& recording, const Config& config, const Placement& placement,
+            TwoSizes& sizes) {
+  compare_recordings(recording, placement);
+  for (auto& [devices, graph] : recording.graphs) {
+    const size_t taskgraphs =
+        recording.cuts.empty() ? graph.taskgraphs.size() : recording.cuts.size() + 1;
+    run_passes(graph, step_passes(config, placement, recording.cuts, taskgraphs).whole);
+    if (placement.is_pipeline()) {
+      settle_shared_writes(graph, placement.groups(), placement.asked_by);
+    }
+    look_at_targets(graph, nodes_on_slices(graph, placement), has_parts(config, placement));
+  }
+  prove_rows(recording, placement, sizes);
+}
+
+// What all parts have of the whole micro batch is merged as if it were a mean.
+void mark_whole(const CutStep& cut, TwoSizes& sizes) {
+  if (!cut.loss_of_slices) sizes.loss = SliceMerge::kMean;
+  sizes.metrics.resize(cut.metrics_of_slices.size(), SliceMerge::kMean);
+  sizes.metric_batch_dims.resize(cut.metrics_of_slices.size(), -1);
+  for (size_t i = 0; i < sizes.metrics.size(); ++i) {
+    if (!cut.metrics_of_slices[i]) sizes.metrics[i] = SliceMerge::kMean;
+  }
+}
+
+// The graphs that the roles run, from those of the whole step.
+void take_graphs(StepRecording& recording, const PassList& passes, CompiledStep& step) {
+  for (auto& part : step.parts) {
+    if (!part.leaves.empty()) run_passes(part, passes);
+  }
+  const Placement& placement = step.placement;
+  const auto is_cut = [&](size_t role) {
+    return role < step.parts.size() && !step.parts[role].leaves.empty();
+  };
+  const int first = placement.stage_devices[0];
+  for (auto& [devices, graph] : recording.graphs) {
+    const bool crosses = devices == 1 && placement.is_pipeline();
+    bool used = devices == first || crosses;
+    bool runs = crosses;
+    for (size_t role = 0; role < placement.stage_devices.size(); ++role) {
+      if (is_cut(role) || placement.stage_devices[role] != devices) continue;
+      used = runs = true;
+    }
+    if (!used) continue;
+    if (runs) run_passes(graph, passes);
+    if (devices == first) {
+      step.graph = std::move(graph);
+    } else {
+      step.other.emplace(devices, std::move(graph));
+    }
+  }
+}
+
+// Without any strategy every device has a replica of its own, and nothing is cut.
+void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
+                          const std::vector<std::optional<Strategy>>& made_under,
+                          const Placement& placement) {
+  const auto cut = std::find(made_cut.begin(), made_cut.end(), true);
+  if (cut == made_cut.end() || !graph.taskgraphs.empty() || placement.splits()) return;
+  const auto index = static_cast<size_t>(cut - made_cut.begin());
+  const Strategy& scope = *made_under[index];
+  throw Error(
+      concat("`", graph.leaves[index].name, "` was made to be cut over ", scope.device_count,
+             " devices, but the step that uses it has no strategy: every device would have "
+             "all of it"),
+      scope.asked_by(),
+      concat("epl::set_default_strategy(epl::replicate(", scope.device_count,
+             ")) before the step"));
 }
 
 }  // namespace
 
-LowerOptions lower_options(const Config& config, const CompileOptions& options) {
-  LowerOptions lowering;
-  lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  lowering.replicas = options.placement.replicas;
-  lowering.slices = options.placement.stage_devices[0];
-  lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
-  lowering.end = options.end;
-  lowering.end.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
-  lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
-  return lowering;
+Placement place_step(const Graph& whole, const std::vector<std::optional<Strategy>>& made_under,
+                     const std::vector<int>& cuts, const Cluster& cluster, const Config& config) {
+  const std::vector<bool> made_cut = parameters_made_cut(whole, made_under);
+  const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
+  Placement found = find_placement(cuts.empty() ? whole.taskgraphs : chosen_taskgraphs(cuts),
+                                   cluster, config, any_cut);
+  check_cut_parameters(whole, made_cut, made_under, found);
+  return found;
 }
 
-PassList standard_passes(const Config& config, const CompileOptions& options) {
-  PassList passes;
-  const bool pipeline = options.placement.is_pipeline();
-  // First: what follows may then move and drop nodes without asking who shares memory.
-  passes.push_back(std::make_unique<Purify>());
+StepPasses step_passes(const Config& config, const Placement& placement,
+                       const std::vector<int>& cuts, size_t taskgraphs) {
+  StepPasses passes;
+  const bool pipeline = placement.is_pipeline();
+  const bool several = placement.devices() > 1;
+  // First of all, since it looks at the operators as they were called.
+  if (!cuts.empty()) passes.whole.push_back(std::make_unique<AssignTaskGraphs>(cuts));
+  // What follows may then move and drop nodes without asking who shares memory.
+  passes.whole.push_back(std::make_unique<Purify>());
   // So that attention can be cut over its heads; DeadCode removes what it leaves.
-  if (options.placement.splits()) passes.push_back(std::make_unique<BatchedProducts>());
-  if (pipeline) {
-    passes.push_back(std::make_unique<AssignChunks>());
-    // Needs chunks; before OwnGradients, which gives each of the new gradients memory of its own.
-    passes.push_back(std::make_unique<TiedGradients>());
+  if (placement.splits()) passes.whole.push_back(std::make_unique<BatchedProducts>());
+  // Gives nodes in no scope their place, on which also depends what is cut.
+  if (pipeline || (placement.splits() && taskgraphs > 1)) {
+    passes.whole.push_back(std::make_unique<AssignChunks>());
   }
-  // After Purify, which can make two gradients one value; before DeadCode, so that copies that
-  // nobody needs go as well.
-  passes.push_back(std::make_unique<OwnGradients>());
-  // After OwnGradients, which leaves sparse gradients to themselves.
-  const bool several = options.placement.devices() > 1;
+  // Needs chunks; before OwnGradients, which gives each of the new gradients memory of its own.
+  if (pipeline) passes.whole.push_back(std::make_unique<TiedGradients>());
+  // Before the cut: a sparse gradient cannot be cut, a dense one can.
   if (several && config.get<bool>("communication.sparse_as_dense")) {
-    passes.push_back(std::make_unique<DenseGradients>());
+    passes.whole.push_back(std::make_unique<DenseGradients>());
   }
+  // So that nothing is decided about what nobody reads.
+  passes.whole.push_back(std::make_unique<DeadCode>());
+
+  // After Purify, which can make two gradients one value, and after the cut, which can as well;
+  // before DeadCode, so that copies that nobody needs go.
+  passes.role.push_back(std::make_unique<OwnGradients>());
   // Before DeadCode, which removes the arguments that an operator was like.
-  if (several) passes.push_back(std::make_unique<OwnGenerators>());
-  // Removes what the others left without a reader.
-  passes.push_back(std::make_unique<DeadCode>());
+  if (several) passes.role.push_back(std::make_unique<OwnGenerators>());
+  // Removes what the others left without a reader. Devices that operators are cut over have the
+  // same nodes up to constants, so that the same collectives go.
+  passes.role.push_back(std::make_unique<DeadCode>());
   // Once more for the nodes that came since, and for those whose readers went.
-  if (pipeline) passes.push_back(std::make_unique<AssignChunks>());
+  if (pipeline) passes.role.push_back(std::make_unique<AssignChunks>());
   return passes;
 }
 
-PassList local_passes(const Config& config) {
-  PassList passes;
-  // As in the list above; what it reads is pure already.
-  passes.push_back(std::make_unique<OwnGradients>());
-  if (config.get<bool>("communication.sparse_as_dense")) {
-    passes.push_back(std::make_unique<DenseGradients>());
+CompiledStep compile(StepRecording recording, const Cluster& cluster, const Config& config,
+                     const CompileOptions& options) {
+  CompiledStep step;
+  step.placement =
+      place_step(recording.whole(), recording.made_under, recording.cuts, cluster, config);
+  const Placement& placement = step.placement;
+  TwoSizes sizes;
+  decide(recording, config, placement, sizes);
+  CutStep cut;
+  if (placement.splits()) {
+    cut = cut_operators(recording, placement, cluster, options.homes);
+    if (!placement.is_pipeline()) mark_whole(cut, sizes);
+    step.parts = std::move(cut.parts);
   }
-  passes.push_back(std::make_unique<OwnGenerators>());
-  // Devices have the same nodes up to constants, so that the same collectives go.
-  passes.push_back(std::make_unique<DeadCode>());
-  return passes;
-}
-
-bool has_parts(const Config& config, const CompileOptions& options) {
-  return options.placement.replicas * config.get<int64_t>("pipeline.num_micro_batch") > 1;
-}
-
-CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options,
-                     std::map<int, Graph> other) {
-  CompiledStep compiled;
-  compiled.graph = std::move(graph);
-  compiled.other = std::move(other);
-  const auto run = [&](Graph& each) {
-    run_passes(each, standard_passes(config, options));
-    if (options.placement.is_pipeline()) {
-      settle_shared_writes(each, options.placement.groups(), options.placement.asked_by);
-    }
-    look_at_targets(each, nodes_on_slices(each, options.placement), has_parts(config, options));
-  };
-  run(compiled.graph);
-  for (auto& entry : compiled.other) run(entry.second);
-  if (options.placement.splits()) cut_stages(compiled, config, options);
-  compiled.plan = options.placement.is_pipeline()
-                      ? plan_pipeline(compiled, config, options)
-                      : lower(compiled.graph, lower_options(config, options));
-  compiled.plan.remarks = compiled.remarks;
-  return compiled;
+  take_graphs(recording, step_passes(config, placement).role, step);
+  for (size_t role = 0; role < step.parts.size(); ++role) {
+    drop_repeated_gradients(cut, role, step.parts[role]);
+  }
+  const LowerOptions lowering = lower_options(cluster, config, options, placement);
+  step.plan =
+      placement.is_pipeline() ? lower_stages(step, config, lowering) : lower_roles(step, lowering);
+  step.plan.remarks = std::move(cut.remarks);
+  settle_guards(cut, step.plan);
+  settle_outputs(sizes, cut, config, step);
+  return step;
 }
 
 }  // namespace epl

@@ -1,14 +1,22 @@
-// From a captured step to what runs: the list of passes and the plan.
+// Compile: from what was recorded of a step to the Plan that all devices of a cluster run.
+//
+//   recording, cluster, config  ->  stages, layouts, schedule, memory  ->  Plan
+//
+// A function of its arguments: it knows no job, no rank, no memory of the user's, and starts
+// nothing. A process with one device can compile for thousands. All is decided once, on the graph
+// of the whole step, by the lists of passes below; then each role gets its graph, and its Program.
 #pragma once
 
+#include <epl/cluster.h>
 #include <epl/config.h>
 
 #include <map>
+#include <string>
 
 #include "capture/two_sizes.h"
+#include "compile/step_recording.h"
 #include "ir/pass.h"
 #include "layout/layout.h"
-#include "plan/lower.h"
 #include "program/placement.h"
 #include "program/program.h"
 
@@ -16,27 +24,24 @@ namespace epl {
 
 struct CompileOptions {
   c10::Device device = c10::kCPU;
-  Placement placement = {};
-  StepEndOptions end = {};
-  // How parameters lie that an earlier step has cut, or left whole.
-  std::map<const c10::TensorImpl*, Layout> homes = {};
+  // What TrainerOptions ask for.
+  enum class Clip : uint8_t { kNothing, kValues, kNorm };
+  Clip clip = Clip::kNothing;
+  // How parameters lie that an earlier step has cut, or left whole, by name.
+  std::map<std::string, Layout> homes = {};
 };
-
-// THE list of passes, in order.
-PassList standard_passes(const Config& config, const CompileOptions& options);
 
 // Graphs are those after all passes.
 struct CompiledStep {
+  Placement placement;
   Graph graph;  // of the first stage, or of all there is; with whole sizes where parts are cut
   // Where operators are cut over devices: what each program runs; empty for the others.
   std::vector<Graph> parts;
-  // Of parts: each has the loss, or a metric, of its rows; else all have that of all rows.
-  TwoSizes sizes;  // how what slices have is merged
-  bool loss_of_slices = false;
-  std::vector<bool> metrics_of_slices;
-  std::vector<std::string> remarks;  // how stages of a pipeline are cut
-  std::map<int, Graph> other;        // of stages with another number of devices, by that number
+  std::map<int, Graph> other;  // of stages with another number of devices, by that number
   Plan plan;
+  // What a user should hear of the loss, and of the metrics; empty where there is nothing to say.
+  std::string loss_remark;
+  std::string metrics_remark;
 
   // The graph with the rows that one of so many devices sees.
   const Graph& recorded_for(int devices) const {
@@ -44,24 +49,28 @@ struct CompiledStep {
     return found == other.end() ? graph : found->second;
   }
 
-  const Graph& graph_of(size_t stage) const {
-    if (stage < parts.size() && !parts[stage].leaves.empty()) return parts[stage];
-    const int devices = plan.programs[stage].devices;
-    return devices == plan.programs[0].devices ? graph : other.at(devices);
+  // What the program of this number runs.
+  const Graph& graph_of(size_t role) const {
+    if (role < parts.size() && !parts[role].leaves.empty()) return parts[role];
+    return recorded_for(placement.stage_devices[role]);
   }
 };
 
-// The step as recorded with the rows that a device of the first stage sees; `other`: with the rows
-// of stages that have another number of devices, by that number.
-CompiledStep compile(Graph graph, const Config& config, const CompileOptions& options,
-                     std::map<int, Graph> other = {});
+// Throws epl::Error where the step, its strategies and the cluster do not go together.
+CompiledStep compile(StepRecording recording, const Cluster& cluster, const Config& config,
+                     const CompileOptions& options = {});
 
-// The list of passes for what one device runs of a step whose operators are cut.
-PassList local_passes(const Config& config);
+// The first part of it: where the strategies of a recorded step put its parts.
+Placement place_step(const Graph& whole, const std::vector<std::optional<Strategy>>& made_under,
+                     const std::vector<int>& cuts, const Cluster& cluster, const Config& config);
 
-// Whether several micro batches or replicas make up a step.
-bool has_parts(const Config& config, const CompileOptions& options);
-
-LowerOptions lower_options(const Config& config, const CompileOptions& options);
+// THE list of passes, in order: those that decide about the whole step, and those for the graph
+// that one role runs. `taskgraphs`: how many the step has.
+struct StepPasses {
+  PassList whole;
+  PassList role;
+};
+StepPasses step_passes(const Config& config, const Placement& placement,
+                       const std::vector<int>& cuts = {}, size_t taskgraphs = 0);
 
 }  // namespace epl

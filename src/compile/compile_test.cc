@@ -46,7 +46,7 @@ Named run_plain(const ModelStep& model) {
 class Compiled {
  public:
   explicit Compiled(const ModelStep& model) : use_(memory_), arena_(torch::kCPU) {
-    compiled_ = compile(model.capture(), Config(), {});
+    compiled_ = compile(model.capture(), Cluster(), Config());
     arena_.ensure(program().arena_bytes);
     std::vector<at::Tensor> leaves;
     for (const auto& leaf : graph().leaves) leaves.push_back(leaf.tensor);

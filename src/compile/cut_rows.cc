@@ -3,8 +3,6 @@
 #include "base/check.h"
 #include "ir/makers.h"
 #include "ops/rule_parts.h"
-#include "passes/assign_chunks.h"
-#include "passes/purify.h"
 
 namespace epl {
 namespace {
@@ -48,8 +46,8 @@ bool made_on_slices(const RowQuestion& question, ValueId value) {
   return !maker || question.sliced.empty() || question.sliced[*maker];
 }
 
-// Stages that do not have so many devices see all rows, as far as this proof goes: what comes from
-// them are whole rows, cut anew.
+// By node: whether its stage has so many devices; 0: more than one. Other stages see all rows, as
+// far as this proof goes: what comes from them are whole rows, cut anew.
 std::vector<bool> nodes_of_stages(const Graph& graph, const Placement& placement, int devices) {
   std::vector<bool> nodes;
   for (const auto& node : graph.nodes) {
@@ -59,6 +57,33 @@ std::vector<bool> nodes_of_stages(const Graph& graph, const Placement& placement
     nodes.push_back(devices == 0 ? own > 1 : own == devices);
   }
   return nodes;
+}
+
+bool is_colocated_split(const Placement& placement) {
+  return placement.splits() && !placement.is_pipeline();
+}
+
+// What stands under replicate, on the devices that the rest is cut over.
+std::vector<bool> nodes_under_replicate(const Graph& graph) {
+  const auto& taskgraphs = graph.taskgraphs;
+  std::vector<bool> nodes;
+  for (const auto& node : graph.nodes) {
+    const size_t taskgraph =
+        taskgraphs.size() > 1 ? static_cast<size_t>(node.chunk) % taskgraphs.size() : 0;
+    nodes.push_back(taskgraphs.empty() || taskgraphs[taskgraph].kind != Strategy::Kind::kSplit);
+  }
+  return nodes;
+}
+
+// What a step writes in place may lie otherwise in memory where there are fewer rows, and become
+// other operators: then nothing can be said of its rows.
+void check_comparable(const Graph& whole, const Graph& slice, const std::string& asked_by) {
+  EPL_CHECK(whole.nodes.size() == slice.nodes.size() &&
+                whole.value_count() == slice.value_count() &&
+                whole.leaves.size() == slice.leaves.size(),
+            "what the step writes in place becomes other operators where a device has fewer rows: "
+            "it is not known whether rows look at each other",
+            asked_by, concat("no writes in place into parts of a tensor, or ", kHint));
 }
 
 }  // namespace
@@ -91,29 +116,28 @@ void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSiz
   }
 }
 
-void check_comparable(const Graph& whole, const Graph& slice, const std::string& asked_by) {
-  EPL_CHECK(whole.nodes.size() == slice.nodes.size() &&
-                whole.value_count() == slice.value_count() &&
-                whole.leaves.size() == slice.leaves.size(),
-            "what the step writes in place becomes other operators where a device has fewer rows: "
-            "it is not known whether rows look at each other",
-            asked_by, concat("no writes in place into parts of a tensor, or ", kHint));
+void prove_rows(const StepRecording& recording, const Placement& placement, TwoSizes& sizes) {
+  const Graph& whole = recording.whole();
+  for (const auto& [devices, slice] : recording.graphs) {
+    if (devices == 1) continue;
+    check_comparable(whole, slice, placement.asked_by);
+    const std::vector<bool> sliced = is_colocated_split(placement)
+                                         ? nodes_under_replicate(whole)
+                                         : nodes_of_stages(whole, placement, devices);
+    prove_rows({whole, &slice, devices, sliced, recording.users_backward}, placement.asked_by,
+               sizes);
+  }
 }
 
-void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement,
-                bool users_backward, TwoSizes& sizes) {
-  PassList passes;
-  passes.push_back(std::make_unique<Purify>());
-  if (placement.is_pipeline()) passes.push_back(std::make_unique<AssignChunks>());
-  run_passes(slice, passes);
-  run_passes(whole, passes);
-  check_comparable(whole, slice, placement.asked_by);
-  prove_rows({whole, &slice, devices, nodes_of_stages(whole, placement, devices), users_backward},
-             placement.asked_by, sizes);
+void compare_recordings(const StepRecording& recording, const Placement& placement) {
+  for (const auto& [devices, slice] : recording.graphs) {
+    if (devices > 1) compare_sizes(slice, recording.whole(), devices, placement.asked_by);
+  }
 }
 
 std::vector<bool> nodes_on_slices(const Graph& graph, const Placement& placement) {
-  return nodes_of_stages(graph, placement, 0);
+  return is_colocated_split(placement) ? nodes_under_replicate(graph)
+                                       : nodes_of_stages(graph, placement, 0);
 }
 
 void look_at_targets(Graph& graph, const std::vector<bool>& sliced, bool in_parts) {

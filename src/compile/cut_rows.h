@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capture/two_sizes.h"
+#include "compile/step_recording.h"
 #include "program/placement.h"
 #include "sharding/rows.h"
 
@@ -20,18 +21,17 @@ namespace epl {
 // state or read back other values than the whole.
 void prove_rows(const RowQuestion& question, const std::string& asked_by, TwoSizes& sizes);
 
-// What a step writes in place may lie otherwise in memory where there are fewer rows, and become
-// other operators: then nothing can be said of its rows. Throws epl::Error.
-void check_comparable(const Graph& whole, const Graph& slice, const std::string& asked_by);
+// The same for all recordings of a step with fewer rows, each for the code that runs on so few.
+// Their graphs went through the passes for the whole step.
+void prove_rows(const StepRecording& recording, const Placement& placement, TwoSizes& sizes);
 
-// The same for a step as it was recorded, with the rows of a micro batch and with 1/devices of
-// them, for its stages with so many devices. Other stages see rows of their own. `users_backward`:
-// see Capture.
-void prove_rows(Graph slice, Graph whole, int devices, const Placement& placement,
-                bool users_backward, TwoSizes& sizes);
+// Recordings of one step at several sizes do the same operators. Throws epl::Error where they do
+// not, and where rows of the batch look at each other.
+void compare_recordings(const StepRecording& recording, const Placement& placement);
 
-// By node: whether the stage that it belongs to cuts its micro batches over devices. The graph has
-// chunks where there are several stages.
+// By node: whether it runs on slices of a micro batch: those of a stage that cuts its micro batches
+// over devices, or where operators are cut, those that stand under replicate. The graph has chunks
+// where there are several stages.
 std::vector<bool> nodes_on_slices(const Graph& graph, const Placement& placement);
 
 // Losses that divide by the number of targets that count (not ignore_index) are right on slices

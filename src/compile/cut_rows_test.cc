@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "compile/compile.h"
 #include "config/test_environment.h"
 
 namespace epl {
@@ -26,9 +27,14 @@ class CutRowsTest : public testing::Test {
   TwoSizes proven(const StepFunction& step) {
     const Batch rows{torch::randn({4, 6}), torch::randint(4, {4}, torch::kLong)};
     TwoSizes sizes;
-    const Capture whole = capture_step({step, repeat_rows(rows, 2), parameters, state});
-    prove_rows(capture_step({step, rows, parameters, state}).graph, whole.graph, 2, placement,
-               whole.users_backward, sizes);
+    Capture whole = capture_step({step, repeat_rows(rows, 2), parameters, state});
+    StepRecording recording(std::move(whole.graph));
+    recording.users_backward = whole.users_backward;
+    recording.graphs.emplace(2, capture_step({step, rows, parameters, state}).graph);
+    for (auto& [devices, graph] : recording.graphs) {
+      run_passes(graph, step_passes(Config(), placement).whole);
+    }
+    prove_rows(recording, placement, sizes);
     return sizes;
   }
 

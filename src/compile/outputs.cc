@@ -1,5 +1,7 @@
 #include "compile/outputs.h"
 
+#include "compile/loss_of_parts.h"
+
 namespace epl {
 namespace {
 
@@ -31,6 +33,15 @@ double parts_of_loss(const Plan& plan, const TwoSizes& sizes, bool averages) {
   return plan.loss.merge == SliceMerge::kSum ? parts / plan.loss.devices : parts;
 }
 
+void note_loss_of_parts(bool averages, TwoSizes& sizes, CompiledStep& step) {
+  const int parts = step.plan.replicas * step.plan.micro_batches;
+  if (parts < 2) return;
+  const RowResult loss = loss_of_part(step, sizes);
+  if (loss.kind == OverRows::kSum) sizes.loss_of_parts = SliceMerge::kSum;
+  step.loss_remark = remark_on_loss(loss, parts, averages);
+  step.metrics_remark = remark_on_metrics(step.graph, parts);
+}
+
 }  // namespace
 
 double seed_for(const Plan& plan, bool averages, int slices) {
@@ -39,9 +50,10 @@ double seed_for(const Plan& plan, bool averages, int slices) {
   return averages ? of_slice / (parts * plan.replicas) : of_slice;
 }
 
-void settle_outputs(const TwoSizes& sizes, const Placement& placement, bool averages,
-                    CompiledStep& step) {
+void settle_outputs(TwoSizes sizes, const CutStep& cut, const Config& config, CompiledStep& step) {
   Plan& plan = step.plan;
+  const bool averages = config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  note_loss_of_parts(averages, sizes, step);
   const auto& metrics = step.graph.metrics;
   plan.loss.merge = sizes.loss;
   for (size_t i = 0; i < metrics.size(); ++i) {
@@ -53,10 +65,10 @@ void settle_outputs(const TwoSizes& sizes, const Placement& placement, bool aver
     if (output.merge == SliceMerge::kConcat) output.batch_dim = sizes.metric_batch_dims[i];
   }
   find_programs(plan);
-  find_devices(placement, step.loss_of_slices, plan.loss);
+  find_devices(step.placement, cut.loss_of_slices, plan.loss);
   for (size_t i = 0; i < metrics.size(); ++i) {
-    const bool of_slices = i < step.metrics_of_slices.size() && step.metrics_of_slices[i];
-    find_devices(placement, of_slices, plan.metrics[i]);
+    const bool of_slices = i < cut.metrics_of_slices.size() && cut.metrics_of_slices[i];
+    find_devices(step.placement, of_slices, plan.metrics[i]);
   }
   plan.loss_parts = parts_of_loss(plan, sizes, averages);
   plan.seed = seed_for(plan, averages, plan.loss.slices());

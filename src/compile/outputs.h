@@ -3,6 +3,7 @@
 
 #include "capture/two_sizes.h"
 #include "compile/compile.h"
+#include "compile/cut_operators.h"
 
 namespace epl {
 
@@ -10,8 +11,8 @@ namespace epl {
 // `averages`: gradients are reduced by their mean.
 double seed_for(const Plan& plan, bool averages, int slices);
 
-// Puts them into the plan. `sizes`: how what slices have is merged.
-void settle_outputs(const TwoSizes& sizes, const Placement& placement, bool averages,
-                    CompiledStep& step);
+// Puts them into the plan, and what a user should hear of them into the step. `sizes`: how what
+// slices have is merged; `cut`: where operators are cut over devices.
+void settle_outputs(TwoSizes sizes, const CutStep& cut, const Config& config, CompiledStep& step);
 
 }  // namespace epl

@@ -12,9 +12,8 @@
 #include "capture/made_under_split.h"
 #include "capture/thread_modes.h"
 #include "capture/watched_inputs.h"
-#include "compile/cut_rows.h"
+#include "compile/cut_operators.h"
 #include "compile/loss_of_parts.h"
-#include "compile/outputs.h"
 #include "config/checks.h"
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
@@ -23,7 +22,6 @@
 #include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
 #include "driver/state_snapshot.h"
-#include "passes/assign_taskgraphs.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"
 
@@ -192,32 +190,25 @@ Capture Recordings::measure_again(Capture captured, const Batch& batch, double s
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.
-Capture Recordings::cut_into_stages(Capture captured, const Batch& batch, double seed) {
-  if (!chosen_ || chosen_->forward_calls != forward_calls(captured.graph)) {
-    captured = measure_again(std::move(captured), batch, seed);
-    chosen_ = choose_stages(captured.graph, subject_.model, subject_.config, subject_.job, rows_);
-  }
-  PassList passes;
-  passes.push_back(std::make_unique<AssignTaskGraphs>(chosen_->cuts));
-  run_passes(captured.graph, passes);
+Capture Recordings::choose_cuts(Capture captured, const Batch& batch, double seed) {
+  if (chosen_ && chosen_->forward_calls == forward_calls(captured.graph)) return captured;
+  captured = measure_again(std::move(captured), batch, seed);
+  chosen_ = choose_stages(captured.graph, subject_.model, subject_.config, subject_.job, rows_);
   return captured;
 }
 
+std::vector<int> Recordings::cuts() const { return chosen_ ? chosen_->cuts : std::vector<int>(); }
+
 namespace {
 
-// Without any strategy every device has a replica of its own, and nothing is cut.
-void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
-                          const Placement& placement) {
-  const auto cut = std::find(made_cut.begin(), made_cut.end(), true);
-  if (cut == made_cut.end() || !graph.taskgraphs.empty() || placement.splits()) return;
-  const Leaf& leaf = graph.leaves[static_cast<size_t>(cut - made_cut.begin())];
-  const auto scope = made_under_split(leaf.tensor);
-  throw Error(concat("`", leaf.name, "` was made to be cut over ", scope->device_count,
-                     " devices, but the step that uses it has no strategy: every device would have "
-                     "all of it"),
-              scope->asked_by(),
-              concat("epl::set_default_strategy(epl::replicate(", scope->device_count,
-                     ")) before the step"));
+// By leaf.
+std::vector<std::optional<Strategy>> scopes_of_leaves(const Graph& graph) {
+  std::vector<std::optional<Strategy>> scopes;
+  for (const auto& leaf : graph.leaves) {
+    const bool parameter = leaf.kind == Leaf::Kind::kParameter;
+    scopes.push_back(parameter ? made_under_split(leaf.tensor) : std::nullopt);
+  }
+  return scopes;
 }
 
 }  // namespace
@@ -227,17 +218,14 @@ Capture Recordings::record(const Batch& batch, double seed) {
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
   Capture captured = capture(batch, seed);
   check_auto_parallel(captured.graph.taskgraphs, subject_.config);
-  if (chooses) captured = cut_into_stages(std::move(captured), batch, seed);
+  if (chooses) captured = choose_cuts(std::move(captured), batch, seed);
   subject_.model.check_trained(captured.graph);
   subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
   if (made_ == 0) {
     std::clog << describe_folding(captured.graph.taskgraphs, subject_.job.cluster());
   }
-  const std::vector<bool> made_cut = parameters_made_cut(captured.graph);
-  const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
-  Placement found =
-      find_placement(captured.graph.taskgraphs, subject_.job.cluster(), subject_.config, any_cut);
-  check_cut_parameters(captured.graph, made_cut, found);
+  Placement found = place_step(captured.graph, scopes_of_leaves(captured.graph), cuts(),
+                               subject_.job.cluster(), subject_.config);
   EPL_CHECK(!placement_ || *placement_ == found,
             concat("the strategies ask for replicas of ", join(found.stage_devices, " + "),
                    " devices, in an earlier step of ",
@@ -292,151 +280,86 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole, 
   return *placement_;
 }
 
-// A step as stages with different numbers of devices see it.
-struct Recordings::AllSizes {
-  Capture own;                    // with the rows of a device of the first stage
-  std::map<int, Capture> others;  // with those of stages with so many devices
-  TwoSizes sizes;
-  bool comparable = true;  // the recorded loss is that of this step's batch
-};
+// Takes the probe, where that is what it recorded.
+Recordings::Recorded Recordings::record_first(const Batch& batch, int times, bool probed) {
+  probed = probed && probe_ && probe_->key == key_of(batch);
+  Recorded result;
+  result.comparable = !probed || probe_->of_this_step;
+  result.capture =
+      probed ? std::move(probe_->capture) : record(repeat_rows(batch, times), subject_.plain_seed);
+  probe_.reset();
+  expect_again(batch, result.capture.graph, probed ? 1 : times);
+  check_replayable(batch, result.capture);
+  return result;
+}
 
 // Each stage sees the rows of a micro batch over its number of devices. Recordings repeat the same
 // rows, as few as the smallest needs.
-Recordings::AllSizes Recordings::record_all_sizes(const Batch& batch) {
-  AllSizes result;
-  const bool probed = probe_ && probe_->key == key_of(batch);
-  result.comparable = !probed || probe_->of_this_step;
-  result.own = probed ? std::move(probe_->capture) : record(batch, subject_.plain_seed);
-  probe_.reset();
-  expect_again(batch, result.own.graph, 1);
-  check_replayable(batch, result.own);
+Recordings::Recorded Recordings::record_all_sizes(const Batch& batch) {
+  Recorded result = record_first(batch, 1, true);
   const Placement placement = *placement_;
   const std::set<int> counts(placement.stage_devices.begin(), placement.stage_devices.end());
   int all = 1;
   for (int devices : counts) all = std::lcm(all, devices);
-  if (all == 1) return result;
   const int first = placement.stage_devices[0];
-  const Batch unit = first_rows(batch, first, all, placement);
-  const Capture whole = record(repeat_rows(unit, all), subject_.plain_seed);
-  for (int devices : counts) {
-    const Batch rows = repeat_rows(unit, all / devices);
-    Capture each = devices == 1 ? whole : record(rows, subject_.plain_seed);
-    if (devices > 1) {
-      result.sizes.batch_dims =
-          compare_sizes(each.graph, whole.graph, devices, placement.asked_by).batch_dims;
-      prove_rows(each.graph, whole.graph, devices, placement, whole.users_backward, result.sizes);
+  std::map<int, Graph>& graphs = result.step.graphs;
+  if (all > 1) {
+    const Batch unit = first_rows(batch, first, all, placement);
+    Capture whole = record(repeat_rows(unit, all), subject_.plain_seed);
+    result.step.users_backward = whole.users_backward;
+    for (int devices : counts) {
+      const bool is_first = devices == first && all == first;  // has the same rows
+      if (devices == 1 || is_first) continue;
+      graphs.emplace(devices, record(repeat_rows(unit, all / devices), subject_.plain_seed).graph);
     }
-    if (devices != first) result.others.emplace(devices, std::move(each));
+    graphs.emplace(1, std::move(whole.graph));
   }
+  graphs.emplace(first, std::move(result.capture.graph));
   return result;
 }
 
 // `batch` has this worker's rows of a micro batch that all parts look at.
-Recordings::Parts Recordings::record_parts(const Batch& batch) {
+Recordings::Recorded Recordings::record_parts(const Batch& batch) {
   const Placement& placement = *placement_;
   const Cluster& cluster = subject_.job.cluster();
   const int parts = placement.parts(0);
   const auto devices =
       static_cast<int>(placement.devices_of_group(0, cluster.worker_index, cluster).size());
   const int here = std::min(parts, devices);
-  Parts result;
-  result.recording.inputs_are_cut = here < parts;
-  const bool probed = probe_ && probe_->key == key_of(batch) && here == parts;
-  const bool of_this_step = !probed || probe_->of_this_step;
-  Capture whole = probed ? std::move(probe_->capture)
-                         : record(repeat_rows(batch, parts / here), subject_.plain_seed);
-  probe_.reset();
-  expect_again(batch, whole.graph, probed ? 1 : parts / here);
-  check_replayable(batch, whole);
-  if (has_slices(whole.graph)) {
+  Recorded result = record_first(batch, parts / here, here == parts);
+  result.step.users_backward = result.capture.users_backward;
+  const bool sliced = has_slices(result.capture.graph);
+  if (sliced) {
     Capture slice = record(slice_of(batch, here, placement), subject_.plain_seed);
-    result.sizes = compare_sizes(slice.graph, whole.graph, parts, placement.asked_by);
-    result.recording.slice = std::move(slice.graph);
+    result.step.graphs.emplace(parts, std::move(slice.graph));
   }
-  result.recording.users_backward = whole.users_backward;
-  result.comparable = here == parts && !result.recording.slice && of_this_step;
-  result.recording.whole = std::move(whole.graph);
-  result.capture = std::move(whole);
+  result.comparable &= here == parts && !sliced;
+  result.step.graphs.emplace(1, std::move(result.capture.graph));
   return result;
-}
-
-// What all parts have of the whole micro batch is merged as if it were a mean.
-void Recordings::mark_whole(const CompiledStep& step, TwoSizes& sizes) {
-  if (!step.loss_of_slices) sizes.loss = SliceMerge::kMean;
-  sizes.metrics.resize(step.metrics_of_slices.size(), SliceMerge::kMean);
-  sizes.metric_batch_dims.resize(step.metrics_of_slices.size(), -1);
-  for (size_t i = 0; i < sizes.metrics.size(); ++i) {
-    if (!step.metrics_of_slices[i]) sizes.metrics[i] = SliceMerge::kMean;
-  }
-}
-
-// With one replica the reduced gradients are the local ones.
-StepEndOptions Recordings::end_options() const {
-  StepEndOptions end;
-  const TrainerOptions& asked = subject_.options;
-  end.clips_each_replica = clips(asked) && placement_->replicas > 1 &&
-                           !subject_.config.get<bool>("communication.clip_after_allreduce");
-  end.clips_reduced = clips(asked) && (!end.clips_each_replica || asked.clip_grad_norm > 0);
-  if (subject_.config.get<std::string>("debug.nan_loss") == "ignore") {
-    end.loss = StepEndOptions::OnBadLoss::kIgnored;
-  }
-  if (placement_->has_roles() && subject_.job.workers() != nullptr) {
-    end.gather = gathers() ? StepEndOptions::Gather::kAll : StepEndOptions::Gather::kRead;
-  }
-  return end;
 }
 
 CompileOptions Recordings::compile_options() const {
   CompileOptions options;
   options.device = subject_.model.device();
-  options.placement = *placement_;
-  options.end = end_options();
+  using Clip = CompileOptions::Clip;
+  if (clips(subject_.options)) {
+    options.clip = subject_.options.clip_grad_norm > 0 ? Clip::kNorm : Clip::kValues;
+  }
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
+  std::map<const c10::TensorImpl*, Layout> homes;
   subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {
-    options.homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
+    homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
   });
-  return options;
-}
-
-std::unique_ptr<ReadyStep> Recordings::make_parts(const Batch& batch) {
-  Parts recorded = record_parts(batch);
-  CompiledStep compiled =
-      compile_split(std::move(recorded.recording), subject_.config, compile_options());
-  recorded.sizes.loss = compiled.sizes.loss;
-  recorded.sizes.metrics = compiled.sizes.metrics;
-  recorded.sizes.metric_batch_dims = compiled.sizes.metric_batch_dims;
-  mark_whole(compiled, recorded.sizes);
-  auto ready = ready_step(std::move(compiled), recorded.capture, std::move(recorded.sizes));
-  ready->replayed = !recorded.comparable;
-  return ready;
-}
-
-std::unique_ptr<ReadyStep> Recordings::ready_step(CompiledStep compiled, const Capture& capture,
-                                                  TwoSizes sizes) {
-  LocalReplicas& replicas = subject_.replicas;
-  replicas.team.memory(0).trim();  // of what was freed since
-  if (ways_ == nullptr) {
-    ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
+  for (const auto& [name, parameter] : subject_.model.parameters()) {
+    const auto home = homes.find(parameter.unsafeGetTensorImpl());
+    if (home != homes.end()) options.homes.emplace(name, home->second);
   }
-  note_loss_of_parts(compiled, sizes);
-  settle_outputs(sizes, *placement_, averages(), compiled);
-  return std::make_unique<ReadyStep>(std::move(compiled), replicas, capture, *ways_,
-                                     subject_.job.cluster(), exchange_options(subject_.config));
+  return options;
 }
 
 bool Recordings::averages() const {
   return subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
-}
-
-// Said once.
-void Recordings::note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes) {
-  const int parts = compiled.plan.replicas * compiled.plan.micro_batches;
-  if (parts < 2) return;
-  const RowResult loss = loss_of_part(compiled, sizes);
-  if (loss.kind == OverRows::kSum) sizes.loss_of_parts = SliceMerge::kSum;
-  tell_once(remark_on_loss(loss, parts, averages()), told_of_loss_);
-  tell_once(remark_on_metrics(compiled.graph, parts), told_of_metrics_);
 }
 
 // A step that runs plainly has no plan that would tell. What makes it one may also be what keeps
@@ -460,13 +383,22 @@ void Recordings::tell_once(const std::string& remark, bool& told) const {
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   if (!placement_) placement(batch, batch, subject_.plain_seed);
-  if (placement_->splits() && !placement_->is_pipeline()) return make_parts(batch);
-  AllSizes recorded = record_all_sizes(batch);
-  std::map<int, Graph> others;
-  for (auto& [devices, each] : recorded.others) others.emplace(devices, std::move(each.graph));
+  const bool parts = placement_->splits() && !placement_->is_pipeline();
+  Recorded recorded = parts ? record_parts(batch) : record_all_sizes(batch);
+  recorded.step.cuts = cuts();
+  recorded.step.made_under = scopes_of_leaves(recorded.step.whole());
   CompiledStep compiled =
-      compile(std::move(recorded.own.graph), subject_.config, compile_options(), std::move(others));
-  auto ready = ready_step(std::move(compiled), recorded.own, std::move(recorded.sizes));
+      compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, compile_options());
+  tell_once(compiled.loss_remark, told_of_loss_);
+  tell_once(compiled.metrics_remark, told_of_metrics_);
+  LocalReplicas& replicas = subject_.replicas;
+  replicas.team.memory(0).trim();  // of what was freed since
+  if (ways_ == nullptr) {
+    ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
+  }
+  auto ready =
+      std::make_unique<ReadyStep>(std::move(compiled), replicas, recorded.capture, *ways_,
+                                  subject_.job.cluster(), exchange_options(subject_.config));
   ready->replayed = !recorded.comparable;
   return ready;
 }

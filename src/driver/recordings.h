@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "capture/same_step.h"
+#include "compile/compile.h"
 #include "compile/placement.h"
-#include "compile/split_step.h"
 #include "driver/auto_stages.h"
 #include "driver/job.h"
 #include "driver/ready_step.h"
@@ -118,32 +118,26 @@ class Recordings {
   void note_written(const Batch& batch, const Capture& captured);
   void expect_again(const Batch& batch, const Graph& graph, int times);
   [[noreturn]] void refuse_to_replay(const std::string& why) const;
-  // A recording of `batch` as the stages that EPL chose see it.
-  Capture cut_into_stages(Capture captured, const Batch& batch, double seed);
+  // Chooses where EPL cuts the step itself, where that is due.
+  Capture choose_cuts(Capture captured, const Batch& batch, double seed);
+  std::vector<int> cuts() const;
   Capture measure_again(Capture captured, const Batch& batch, double seed);
-  struct AllSizes;
-  AllSizes record_all_sizes(const Batch& batch);
-  struct Parts {  // a step whose operators are cut over devices
-    Capture capture;
-    SplitRecording recording;
-    TwoSizes sizes;
-    bool comparable = true;  // the recorded loss is that of the rows that the devices see
+  struct Recorded {
+    StepRecording step;
+    Capture capture;         // the first recording, without its graph
+    bool comparable = true;  // its loss is that of this step's batch, on the rows that devices see
   };
-  Parts record_parts(const Batch& batch);
-  void note_loss_of_parts(const CompiledStep& compiled, TwoSizes& sizes);
+  // `times`: how often the rows of the batch are in it; `probed`: the probe may have been it.
+  Recorded record_first(const Batch& batch, int times, bool probed);
+  Recorded record_all_sizes(const Batch& batch);
+  Recorded record_parts(const Batch& batch);
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
-  static void mark_whole(const CompiledStep& step, TwoSizes& sizes);
-  StepEndOptions end_options() const;
   CompileOptions compile_options() const;
-  std::unique_ptr<ReadyStep> make_parts(const Batch& batch);
-  std::unique_ptr<ReadyStep> ready_step(CompiledStep compiled, const Capture& capture,
-                                        TwoSizes sizes);
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void agree_that_it_changes(bool changed, const Batch& batch, int64_t step);
-  bool gathers() const;
-  bool averages() const;  // gradients are reduced by their mean  // parameters are brought to all
-                          // workers after each step
+  bool gathers() const;   // parameters are brought to all workers after each step
+  bool averages() const;  // gradients are reduced by their mean
   void bring_home();
   void forget_all();
   void forget_out_of_date();

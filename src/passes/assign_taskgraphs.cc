@@ -31,13 +31,19 @@ void check_reaches_last_cut(const Graph& graph, const std::vector<int>& cuts) {
 
 }  // namespace
 
+std::vector<Strategy> chosen_taskgraphs(const std::vector<int>& cuts) {
+  std::vector<Strategy> stages;
+  for (size_t stage = 0; !cuts.empty() && stage <= cuts.size(); ++stage) {
+    stages.push_back(chosen_stage(stage));
+  }
+  return stages;
+}
+
 bool AssignTaskGraphs::run(Graph& graph) {
   EPL_ASSERT(graph.taskgraphs.empty(), "a step that EPL cuts has no strategies of its own");
   if (cuts_.empty()) return false;
   check_reaches_last_cut(graph, cuts_);
-  for (size_t stage = 0; stage <= cuts_.size(); ++stage) {
-    graph.taskgraphs.push_back(chosen_stage(stage));
-  }
+  graph.taskgraphs = chosen_taskgraphs(cuts_);
   for (Node& node : graph.nodes) node.taskgraph = stage_of_call(node.origin.call, cuts_);
   return true;
 }

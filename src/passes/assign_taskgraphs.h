@@ -18,12 +18,17 @@
 // Keeps   nodes, values and their order.
 #pragma once
 
+#include <epl/strategy.h>
+
 #include <utility>
 #include <vector>
 
 #include "ir/pass.h"
 
 namespace epl {
+
+// The TaskGraphs that cuts make: one more than there are cuts, without cuts none.
+std::vector<Strategy> chosen_taskgraphs(const std::vector<int>& cuts);
 
 class AssignTaskGraphs final : public Pass {
  public:

@@ -113,7 +113,7 @@ std::vector<Lifetime> lifetimes_of(const Plan& plan) {
 TEST(PlaceBuffers, ComesCloseToTheLowerBoundOnRealSteps) {
   for (const auto& step : models::wide_steps()) {
     const std::vector<Lifetime> lifetimes =
-        lifetimes_of(compile(step.capture(), Config(), {}).plan);
+        lifetimes_of(compile(step.capture(), Cluster(), Config()).plan);
     const BufferPlaces placement = place_buffers(lifetimes);
     EXPECT_EQ(fault(lifetimes, placement), "") << step.name;
     const double ratio =

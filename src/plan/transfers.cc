@@ -12,11 +12,13 @@ std::string describe(const Graph& graph, ValueId id) {
                 ", ", print_type(graph.value(id).type));
 }
 
-// The one dimension in which the two stages see a value differently, or -1.
+// The one dimension in which the two stages see a value differently, or -1. Values that only one of
+// them has under this number do not cross.
 int cut_dim(const Stage& from, const Stage& to, ValueId id) {
+  if (id >= from.graph->value_count() || id >= to.graph->value_count()) return -1;
   const auto& before = from.graph->value(id).type.sizes;
   const auto& after = to.graph->value(id).type.sizes;
-  for (size_t dim = 0; dim < before.size(); ++dim) {
+  for (size_t dim = 0; dim < before.size() && dim < after.size(); ++dim) {
     if (before[dim] != after[dim]) return static_cast<int>(dim);
   }
   return -1;

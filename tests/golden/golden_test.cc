@@ -114,21 +114,23 @@ class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, GraphAfterAllPassesIsAsItWas) {
   Graph graph = make_step(GetParam()).capture();
-  run_passes(graph, standard_passes(Config(), {}));
+  const StepPasses passes = step_passes(Config(), {});
+  run_passes(graph, passes.whole);
+  run_passes(graph, passes.role);
   expect_golden(concat(GetParam(), ".graph"), print_graph(graph));
 }
 
 TEST_P(Golden, PlanIsAsItWas) {
   // Two micro batches show how gradients accumulate; once is enough.
   const Config config{{"pipeline.num_micro_batch", GetParam() == std::string("mlp") ? 2 : 1}};
-  const CompiledStep step = compile(make_step(GetParam()).capture(), config, {});
+  const CompiledStep step = compile(make_step(GetParam()).capture(), Cluster(), config);
   expect_golden(concat(GetParam(), ".plan"), print_plan(step.plan));
 }
 
 TEST_P(Golden, TextsAreReadBackAsTheyAre) {
   for (int micro_batches : {1, 2}) {
     const Config config{{"pipeline.num_micro_batch", micro_batches}};
-    const CompiledStep step = compile(make_step(GetParam()).capture(), config, {});
+    const CompiledStep step = compile(make_step(GetParam()).capture(), Cluster(), config);
     expect_same_graph(step.graph);
     expect_same_plan(step.plan);
   }
@@ -144,7 +146,7 @@ TEST_P(Golden, RecordingsOfOneStepAreEqual) {
 TEST(Golden, TextsOfEveryModelAreReadBackAsTheyAre) {
   for (const auto& model : models::all_steps()) {
     SCOPED_TRACE(model.name);
-    const CompiledStep step = compile(model.capture(), Config(), {});
+    const CompiledStep step = compile(model.capture(), Cluster(), Config());
     expect_same_graph(step.graph);
     expect_same_plan(step.plan);
   }

@@ -1,0 +1,216 @@
+#include "compile/cut_operators.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "compile/cut_rows.h"
+#include "ir/makers.h"
+#include "plan/crossings.h"
+#include "sharding/sharding.h"
+
+namespace epl {
+namespace {
+
+// Of sums that devices make in another order than the recorded run.
+constexpr double kRounding = 1e-4;
+
+// Parameters are cut over the devices of the step, however many their scope asked for: it has to be
+// those.
+void check_made_cut(const StepRecording& recording, const std::vector<bool>& made_cut, int parts) {
+  const Graph& graph = recording.whole();
+  for (size_t i = 0; i < made_cut.size(); ++i) {
+    if (!made_cut[i]) continue;
+    const Strategy& scope = *recording.made_under[i];
+    EPL_CHECK(scope.device_count == parts,
+              concat("`", graph.leaves[i].name, "` was made to be cut over ", scope.device_count,
+                     " devices, but a model replica has ", parts),
+              scope.asked_by(), concat("epl::split(", parts, ") around it"));
+    const TensorType& type = graph.value(graph.leaves[i].value).type;
+    EPL_CHECK(!type.sizes.empty() && type.sizes[0] >= parts,
+              concat("cannot cut dim 0 of `", graph.leaves[i].name, "` ", print_type(type),
+                     " over ", parts, " devices"),
+              scope.asked_by(),
+              concat("at least ", parts, " rows, or make it outside of the scope"));
+  }
+}
+
+std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph,
+                                                   const std::map<std::string, Layout>& homes) {
+  std::vector<std::optional<Layout>> found;
+  for (const auto& leaf : graph.leaves) {
+    const auto known = leaf.kind == Leaf::Kind::kParameter ? homes.find(leaf.name) : homes.end();
+    found.push_back(known == homes.end() ? std::nullopt : std::optional(known->second));
+  }
+  return found;
+}
+
+// Which dimension has `parts` times the rows in the larger recording.
+std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
+  std::vector<int> dims(static_cast<size_t>(whole.value_count()), -1);
+  for (ValueId id = 0; id < whole.value_count(); ++id) {
+    const auto& large = whole.value(id).type.sizes;
+    const auto& small = slice.value(id).type.sizes;
+    for (size_t dim = 0; dim < large.size() && dim < small.size(); ++dim) {
+      if (large[dim] != small[dim]) dims[static_cast<size_t>(id)] = static_cast<int>(dim);
+    }
+  }
+  return dims;
+}
+
+void check_strided(const ShardingRequest& request) {
+  const Graph& graph = request.graph;
+  const Makers makers(graph);
+  for (const auto& gradient : graph.gradients) {
+    const auto maker = makers.index_of(gradient.value);
+    if (!maker || !request.is_inside(*maker)) continue;
+    EPL_CHECK(
+        graph.value(gradient.value).type.layout == c10::kStrided,
+        concat("the gradient of `", graph.leaves[static_cast<size_t>(gradient.parameter)].name,
+               "` is sparse, which cannot be cut over devices"),
+        request.asked_by,
+        "EmbeddingOptions::sparse(false), or the table outside of the split scope");
+  }
+}
+
+// Whether the first stage lies on several workers, each of which has rows of its own.
+bool inputs_are_cut(const Placement& placement, const Cluster& cluster) {
+  for (int worker = 0; worker < cluster.worker_num; ++worker) {
+    const size_t here = placement.devices_of_group(0, worker, cluster).size();
+    if (here > 0 && here < static_cast<size_t>(placement.parts(0))) return true;
+  }
+  return false;
+}
+
+// Code under replicate on the same devices runs on slices of the rows.
+void ask_for_slices(const StepRecording& recording, const Placement& placement,
+                    ShardingRequest& request) {
+  const auto slice = recording.graphs.find(request.parts);
+  if (slice == recording.graphs.end()) return;
+  request.slice = &slice->second;
+  request.sliced = nodes_on_slices(request.graph, placement);
+  request.batch_dims = batch_dims(request.graph, slice->second);
+  request.rows_in_order = rows_in_order(slice->second, request.batch_dims);
+  request.made_cut = parameters_made_cut(request.graph, recording.made_under);
+  check_made_cut(recording, request.made_cut, request.parts);
+}
+
+// What is made outside of the stage is the business of the stage that makes it.
+std::vector<bool> gradients_of_all(const ShardingRequest& request, const Sharding& sharding) {
+  std::set<ValueId> outside;
+  for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
+    if (request.is_inside(i)) continue;
+    for_each_output(request.graph.nodes[i], [&](ValueId id) { outside.insert(id); });
+  }
+  std::vector<bool> of_all;
+  for (size_t i = 0; i < request.graph.gradients.size(); ++i) {
+    const bool elsewhere = outside.count(request.graph.gradients[i].value) != 0;
+    of_all.push_back(!elsewhere && sharding.gradients[i].is_whole());
+  }
+  return of_all;
+}
+
+class OperatorCutter {
+ public:
+  OperatorCutter(const StepRecording& recording, const Placement& placement, const Cluster& cluster,
+                 const std::map<std::string, Layout>& homes)
+      : recording_(recording), placement_(placement), cluster_(cluster), homes_(homes) {}
+
+  CutStep run() {
+    cut_.parts.resize(static_cast<size_t>(placement_.stages()));
+    cut_.repeated.resize(cut_.parts.size());
+    cut_.is_cut.resize(cut_.parts.size(), false);
+    for (int group = 0; group < placement_.groups(); ++group) {
+      if (placement_.parts(group) > 1) cut(group);
+    }
+    return std::move(cut_);
+  }
+
+ private:
+  void cut(int group) {
+    const std::vector<int> roles = placement_.stages_of(group);
+    const ShardingRequest request = request_for(group, roles);
+    check_strided(request);
+    const Sharding sharding = choose_layouts(request);
+    const std::vector<bool> of_all = gradients_of_all(request, sharding);
+    for (size_t part = 0; part < roles.size(); ++part) {
+      const auto role = static_cast<size_t>(roles[part]);
+      cut_.is_cut[role] = true;
+      cut_.parts[role] = local_graph(request, sharding, static_cast<int>(part));
+      if (part > 0) cut_.repeated[role] = of_all;
+    }
+    for (const auto& remark : sharding.remarks) {
+      const bool named = placement_.is_pipeline();
+      cut_.remarks.push_back(named ? concat("stage ", group, ": ", remark) : remark);
+    }
+    if (placement_.is_pipeline()) return;
+    cut_.loss_of_slices = sharding.loss_of_slices;
+    cut_.metrics_of_slices = sharding.metrics_of_slices;
+  }
+
+  ShardingRequest request_for(int group, const std::vector<int>& roles) const {
+    const Graph& whole = recording_.whole();
+    ShardingRequest request{whole, static_cast<int>(roles.size())};
+    request.homes = homes_of_leaves(whole, homes_);
+    if (!placement_.is_pipeline()) {
+      request.asked_by = placement_.asked_by;
+      request.inputs_are_cut = inputs_are_cut(placement_, cluster_);
+      ask_for_slices(recording_, placement_, request);
+      return request;
+    }
+    request.asked_by = placement_.stage_asked_by[static_cast<size_t>(roles[0])];
+    for (const auto& node : whole.nodes) {
+      request.inside.push_back(node.chunk % placement_.groups() == group);
+    }
+    return request;
+  }
+
+  const StepRecording& recording_;
+  const Placement& placement_;
+  const Cluster& cluster_;
+  const std::map<std::string, Layout>& homes_;
+  CutStep cut_;
+};
+
+}  // namespace
+
+CutStep cut_operators(const StepRecording& recording, const Placement& placement,
+                      const Cluster& cluster, const std::map<std::string, Layout>& homes) {
+  return OperatorCutter(recording, placement, cluster, homes).run();
+}
+
+void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part) {
+  const std::vector<bool>& repeated = cut.repeated[role];
+  if (repeated.empty()) return;
+  std::vector<Gradient> kept;
+  for (size_t i = 0; i < part.gradients.size(); ++i) {
+    if (!repeated[i]) kept.push_back(part.gradients[i]);
+  }
+  part.gradients = std::move(kept);
+}
+
+void settle_guards(const CutStep& cut, Plan& plan) {
+  for (size_t role = 0; role < cut.is_cut.size(); ++role) {
+    if (cut.is_cut[role]) plan.programs[role].guard_tolerance = kRounding;
+  }
+}
+
+std::vector<bool> parameters_made_cut(const Graph& graph,
+                                      const std::vector<std::optional<Strategy>>& made_under) {
+  std::vector<bool> cut(graph.leaves.size(), false);
+  for (size_t i = 0; i < made_under.size(); ++i) {
+    const bool parameter = graph.leaves[i].kind == Leaf::Kind::kParameter;
+    cut[i] = parameter && made_under[i] && made_under[i]->device_count > 1;
+  }
+  return cut;
+}
+
+bool has_slices(const Graph& graph) {
+  const auto& taskgraphs = graph.taskgraphs;
+  return taskgraphs.empty() ||
+         !std::all_of(taskgraphs.begin(), taskgraphs.end(), [](const Strategy& strategy) {
+           return strategy.kind == Strategy::Kind::kSplit;
+         });
+}
+
+}  // namespace epl

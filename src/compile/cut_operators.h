@@ -1,0 +1,51 @@
+// A step whose operators and parameters are cut over devices (split): how each of its values lies,
+// and the graph of each device.
+#pragma once
+
+#include <epl/cluster.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compile/step_recording.h"
+#include "layout/layout.h"
+#include "program/placement.h"
+#include "program/program.h"
+
+namespace epl {
+
+// By role, as Placement::stage_devices.
+struct CutStep {
+  std::vector<bool> is_cut;
+  std::vector<Graph> parts;  // what the role runs; empty for those that are not cut
+  // As Graph::gradients of the part: an earlier part of the same stage has all of it as well.
+  std::vector<std::vector<bool>> repeated;
+  // Without a pipeline: each part has the loss, or a metric, of its rows; else all have that of all
+  // rows.
+  bool loss_of_slices = false;
+  std::vector<bool> metrics_of_slices;
+  std::vector<std::string> remarks;  // for whoever reads the plan
+};
+
+// The graphs of `recording` went through the passes for the whole step. `homes`: see
+// CompileOptions. Throws epl::Error where the scopes ask for what cannot be.
+CutStep cut_operators(const StepRecording& recording, const Placement& placement,
+                      const Cluster& cluster, const std::map<std::string, Layout>& homes);
+
+// A gradient that every part has is taken from the first one.
+void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part);
+
+// Sums that devices make together have another order than in the recorded run: what C++ read of
+// them is the same up to rounding.
+void settle_guards(const CutStep& cut, Plan& plan);
+
+// By leaf: whether it is a parameter that was made to be cut.
+std::vector<bool> parameters_made_cut(const Graph& graph,
+                                      const std::vector<std::optional<Strategy>>& made_under);
+
+// Whether some of a step without a pipeline runs on slices of the rows: what stands under
+// replicate.
+bool has_slices(const Graph& graph);
+
+}  // namespace epl
