@@ -1,5 +1,7 @@
 #include "plan/transfers.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "ir/makers.h"
 
@@ -25,6 +27,21 @@ int cut_dim(const Stage& from, const Stage& to, ValueId id) {
 }
 
 }  // namespace
+
+std::vector<Transfer::Rows> common_rows(int64_t rows, int senders, int receivers) {
+  std::vector<Transfer::Rows> found;
+  const int64_t sent = rows / senders;
+  const int64_t received = rows / receivers;
+  for (int from = 0; from < senders; ++from) {
+    for (int to = 0; to < receivers; ++to) {
+      const int64_t begin = std::max(sent * from, received * to);
+      const int64_t end = std::min(sent * (from + 1), received * (to + 1));
+      if (begin >= end) continue;
+      found.push_back({from, to, begin - sent * from, begin - received * to, end - begin});
+    }
+  }
+  return found;
+}
 
 Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Stage& from,
                        const Stage& to) {
@@ -56,6 +73,8 @@ Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Stage
                      ", but its rows are mixed with another dimension"),
               asked_by, "the batch as dim 0 where the stages meet, or the same device_count");
     transfer.items[i].batch_dim = dim;
+    const int64_t rows = from.graph->value(id).type.sizes[static_cast<size_t>(dim)] * from.devices;
+    transfer.items[i].rows = common_rows(rows, from.devices, to.devices);
   }
   return transfer;
 }

@@ -7,6 +7,10 @@
 
 namespace epl {
 
+// Who has which of `rows` that are cut evenly over the devices of both ends, in the order of the
+// senders.
+std::vector<Transfer::Rows> common_rows(int64_t rows, int senders, int receivers);
+
 // Where the stages have as many devices each device has one peer; else rows are gathered and cut
 // anew along the batch dimension. Throws epl::Error for a value that has no rows, or whose rows are
 // mixed with another dimension.

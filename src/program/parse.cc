@@ -130,13 +130,34 @@ class PlanParser {
     line.expect(",");
     skip_bytes(line);
     line.expect("a micro batch");
-    if (line.take(", rows in dims")) {
-      const std::vector<int> dims = parse_numbers(line);
-      if (dims.size() != transfer.items.size()) line.fail("expected a dimension for each value");
-      for (size_t i = 0; i < dims.size(); ++i) transfer.items[i].batch_dim = dims[i];
-    }
     line.expect_end();
+    while (lines_.looking_at("rows ")) parse_rows(transfer);
     plan_.transfers.push_back(std::move(transfer));
+  }
+
+  // "rows      value 0 in dim 0: 2 from 0 of device 0 to 0 of 1, ..."
+  void parse_rows(Transfer& transfer) {
+    TextLine& line = lines_.take("rows");
+    line.expect("rows");
+    line.expect("value");
+    Transfer::Item& item = transfer.items[static_cast<size_t>(line.index(transfer.items.size()))];
+    line.expect("in dim");
+    item.batch_dim = line.small_integer();
+    line.expect(":");
+    while (!line.at_end()) {
+      if (!item.rows.empty()) line.expect(",");
+      Transfer::Rows rows;
+      rows.count = line.integer();
+      line.expect("from");
+      rows.first = line.integer();
+      line.expect("of device");
+      rows.from = line.small_integer();
+      line.expect("to");
+      rows.place = line.integer();
+      line.expect("of");
+      rows.to = line.small_integer();
+      item.rows.push_back(rows);
+    }
   }
 
   void parse_role(size_t index) {

@@ -76,6 +76,11 @@ const Change kChanges[] = {
     {"TransferNameInQuotes", [](Plan& p) { p.transfers[0].name = "a, program \"0\""; }},
     {"TransferItems", [](Plan& p) { p.transfers[0].items.pop_back(); }},
     {"TransferBatchDim", [](Plan& p) { p.transfers[0].items[1].batch_dim = 0; }},
+    {"TransferRows",
+     [](Plan& p) {
+       p.transfers[0].items[1].batch_dim = 1;
+       p.transfers[0].items[1].rows = {{0, 1, 2, 3, 4}, {1, 0, 5, 6, 7}};
+     }},
     {"NoTransfers",
      [](Plan& p) {
        p.transfers.clear();

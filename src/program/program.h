@@ -140,10 +140,20 @@ struct Instruction {
 
 // What one task of a pipeline hands to another one, for each micro batch.
 struct Transfer {
+  // What a device of the sender has of the rows of a device of the receiver, counted in one
+  // replica.
+  struct Rows {
+    int from = 0;  // devices of their program
+    int to = 0;
+    int64_t first = 0;  // in what the sender has
+    int64_t place = 0;  // in what the receiver has
+    int64_t count = 0;
+  };
   struct Item {
     // Along which dimension sender and receiver cut the rows of a micro batch over their devices;
-    // -1 where both cut them alike, so that each device has one peer.
+    // -1 where both cut them alike, so that each device has one peer, which takes all.
     int batch_dim = -1;
+    std::vector<Rows> rows = {};  // who sends which of them to whom
   };
 
   int from = 0;  // programs

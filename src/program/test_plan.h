@@ -251,7 +251,13 @@ inline std::string describe(const Plan& plan) {
   out << join(plan.remarks, "\n") << "\n" << describe(plan.schedule);
   for (const auto& transfer : plan.transfers) {
     out << transfer.name << " " << transfer.from << " " << transfer.to;
-    for (const auto& item : transfer.items) out << " " << item.batch_dim;
+    for (const auto& item : transfer.items) {
+      out << " " << item.batch_dim;
+      for (const auto& rows : item.rows) {
+        out << " [" << rows.from << " " << rows.to << " " << rows.first << " " << rows.place << " "
+            << rows.count << "]";
+      }
+    }
     out << "\n";
   }
   for (const auto& gradients : plan.tied) {

@@ -33,12 +33,19 @@ std::string print_remark(const std::string& remark) {
   return plain ? remark : quoted(remark);
 }
 
-// Along which dimensions rows are cut otherwise at the other end; -1: those of a value are not.
-std::string print_batch_dims(const Transfer& transfer) {
-  std::vector<int> dims;
-  for (const auto& item : transfer.items) dims.push_back(item.batch_dim);
-  const bool any = std::any_of(dims.begin(), dims.end(), [](int dim) { return dim != -1; });
-  return any ? ", rows in dims " + join(dims, ", ") : "";
+// Who sends which rows to whom, where the two ends cut them otherwise.
+void print_rows(const Transfer& transfer, std::ostream& out) {
+  for (size_t i = 0; i < transfer.items.size(); ++i) {
+    const Transfer::Item& item = transfer.items[i];
+    if (item.batch_dim == -1 && item.rows.empty()) continue;
+    std::vector<std::string> parts;
+    for (const auto& rows : item.rows) {
+      parts.push_back(concat(rows.count, " from ", rows.first, " of device ", rows.from, " to ",
+                             rows.place, " of ", rows.to));
+    }
+    out << "rows      value " << i << " in dim " << item.batch_dim << ": " << join(parts, ", ")
+        << "\n";
+  }
 }
 
 // Who hands what to whom, and how many bytes of one micro batch.
@@ -54,7 +61,7 @@ std::string print_transfer(const Plan& plan, const Transfer& transfer) {
   }
   return concat(print_words(transfer.name), ", program ", transfer.from, " to ", transfer.to, ": ",
                 transfer.items.size(), transfer.items.size() == 1 ? " value, " : " values, ",
-                human_bytes(bytes * sender.devices), " a micro batch", print_batch_dims(transfer));
+                human_bytes(bytes * sender.devices), " a micro batch");
 }
 
 std::string print_tied(const std::vector<Plan::TiedGradient>& gradients) {
@@ -119,6 +126,7 @@ std::string print_plan(const Plan& plan) {
   }
   for (size_t i = 0; i < plan.transfers.size(); ++i) {
     out << "transfer " << i << "  " << print_transfer(plan, plan.transfers[i]) << "\n";
+    print_rows(plan.transfers[i], out);
   }
   for (const auto& gradients : plan.tied) out << "tied      " << print_tied(gradients) << "\n";
   for (size_t i = 0; i < plan.programs.size(); ++i) {

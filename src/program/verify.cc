@@ -252,7 +252,29 @@ class TransferVerifier final : public PlanVisitor {
       EPL_ASSERT(there.dtype == here.dtype && there.sizes.size() == here.sizes.size() &&
                      (transfer.items[i].batch_dim >= 0 || there.sizes == here.sizes),
                  "a value is received as another type than it was sent as");
+      verify_rows(transfer, transfer.items[i], there, here);
     }
+  }
+
+  // Each row of each receiving device comes once, from where the sender has it.
+  void verify_rows(const Transfer& transfer, const Transfer::Item& item, const TensorType& there,
+                   const TensorType& here) const {
+    EPL_ASSERT((item.batch_dim >= 0) == !item.rows.empty(), "rows go along a dimension");
+    if (item.batch_dim < 0) return;
+    const auto dim = static_cast<size_t>(item.batch_dim);
+    EPL_ASSERT(dim < here.sizes.size(), "rows go along a dimension that is there");
+    const auto count = [&](int end) { return plan_.programs[static_cast<size_t>(end)].devices; };
+    std::vector<int64_t> received(static_cast<size_t>(count(transfer.to)), 0);
+    for (const auto& rows : item.rows) {
+      EPL_ASSERT(rows.from >= 0 && rows.from < count(transfer.from) && rows.to >= 0 &&
+                     rows.to < count(transfer.to) && rows.count > 0 && rows.first >= 0 &&
+                     rows.first + rows.count <= there.sizes[dim],
+                 "rows are sent by a device that has them");
+      int64_t& next = received[static_cast<size_t>(rows.to)];
+      EPL_ASSERT(rows.place == next, "rows come one after the other");
+      next += rows.count;
+    }
+    for (int64_t rows : received) EPL_ASSERT(rows == here.sizes[dim], "all rows come");
   }
 
   const Plan& plan_;

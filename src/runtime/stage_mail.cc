@@ -36,20 +36,22 @@ std::vector<int64_t> core_sizes(const TensorType& type, int batch_dim, int64_t r
 
 }  // namespace
 
-CommonRows common_rows(int64_t rows, int slice, int devices, int peer, int peers) {
-  const int64_t own = rows / devices;
-  const int64_t theirs = rows / peers;
-  const int64_t begin = std::max(own * slice, theirs * peer);
-  const int64_t end = std::min(own * (slice + 1), theirs * (peer + 1));
-  return {begin - own * slice, std::max<int64_t>(0, end - begin)};
-}
-
 StageMail::StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster,
                      Mailbox& mailbox, const std::vector<StageWay>& ways)
     : plan_(plan), placement_(placement), cluster_(cluster), mailbox_(mailbox), ways_(ways) {
   for (const auto& way : ways_) {
     const bool starts_here = worker_of(way.from, cluster_) == cluster_.worker_index;
     if (starts_here) outgoing_[{way.from, way.to}] = &way;
+  }
+  for (const auto& transfer : plan_.transfers) {
+    const auto add = [&](int program, bool sends, auto& to) {
+      to.emplace_back();
+      for (int i = 0; i < plan_.programs[static_cast<size_t>(program)].devices; ++i) {
+        to.back().push_back(parcels_of(transfer, sends, i));
+      }
+    };
+    add(transfer.from, true, sent_);
+    add(transfer.to, false, received_);
   }
 }
 
@@ -65,43 +67,45 @@ StageMail::~StageMail() {
 
 // Where both stages cut rows alike a device has one peer, which takes all; else those with common
 // rows.
-CommonRows StageMail::rows_of(const Transfer& transfer, size_t item, const TensorType& type,
-                              bool sends, int slice, int peer) const {
-  const int batch_dim = transfer.items[item].batch_dim;
-  if (batch_dim < 0) return {0, slice == peer ? 1 : 0};
-  const int here =
-      placement_.stage_devices[static_cast<size_t>(sends ? transfer.from : transfer.to)];
-  const int there =
-      placement_.stage_devices[static_cast<size_t>(sends ? transfer.to : transfer.from)];
-  const int64_t rows = type.sizes[static_cast<size_t>(batch_dim)] * here;
-  return common_rows(rows, slice, here, peer, there);
-}
-
-std::vector<StageMail::Parcel> StageMail::parcels(const Instruction& instruction,
-                                                  int device) const {
-  EPL_ASSERT(is_way(instruction), "a send or a receive");
-  const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
-  const bool sends = instruction.kind == Instruction::Kind::kSend;
-  const Place place = placement_.place(device);
-  const int stage = sends ? transfer.to : transfer.from;
-  const Program& program = plan_.programs[static_cast<size_t>(place.stage)];
-  std::vector<Parcel> result;
-  for (int peer = 0; peer < placement_.stage_devices[static_cast<size_t>(stage)]; ++peer) {
-    Parcel parcel{placement_.device({place.replica, stage, peer}), {}};
-    bool any = false;
-    for (size_t item = 0; item < transfer.items.size(); ++item) {
-      const SlotId slot = instruction.slots[item];
-      const TensorType& type = program.slots[static_cast<size_t>(slot)].type;
-      parcel.items.push_back(rows_of(transfer, item, type, sends, place.slice, peer));
-      any |= parcel.items.back().count > 0;
+std::vector<StageMail::Parcel> StageMail::parcels_of(const Transfer& transfer, bool sends,
+                                                     int slice) {
+  const size_t count = transfer.items.size();
+  std::map<int, Parcel> by_peer;
+  const auto rows_for = [&](int peer, size_t item) -> OwnRows& {
+    Parcel& parcel = by_peer[peer];
+    parcel.peer = peer;
+    parcel.items.resize(count);
+    return parcel.items[item];
+  };
+  for (size_t item = 0; item < count; ++item) {
+    if (transfer.items[item].batch_dim < 0) rows_for(slice, item) = {0, 1};
+    for (const auto& rows : transfer.items[item].rows) {
+      if ((sends ? rows.from : rows.to) != slice) continue;
+      rows_for(sends ? rows.to : rows.from, item) = {sends ? rows.first : rows.place, rows.count};
     }
-    if (any) result.push_back(std::move(parcel));
   }
+  std::vector<Parcel> result;
+  for (auto& [peer, parcel] : by_peer) result.push_back(std::move(parcel));
   return result;
 }
 
+const std::vector<StageMail::Parcel>& StageMail::parcels(const Instruction& instruction,
+                                                         int device) const {
+  EPL_ASSERT(is_way(instruction), "a send or a receive");
+  const bool sends = instruction.kind == Instruction::Kind::kSend;
+  const auto& of_transfer = (sends ? sent_ : received_)[static_cast<size_t>(instruction.transfer)];
+  return of_transfer[static_cast<size_t>(placement_.place(device).slice)];
+}
+
+int StageMail::peer_device(const Instruction& instruction, int device, const Parcel& parcel) const {
+  const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
+  const bool sends = instruction.kind == Instruction::Kind::kSend;
+  return placement_.device(
+      {placement_.place(device).replica, sends ? transfer.to : transfer.from, parcel.peer});
+}
+
 at::Tensor StageMail::piece(const Executor& executor, const Instruction& instruction, size_t item,
-                            const CommonRows& rows) const {
+                            const OwnRows& rows) const {
   const at::Tensor& whole = executor.tensor(instruction.slots[item]);
   const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
   const int dim = transfer.items[item].batch_dim;
@@ -126,8 +130,9 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
       letter.tensors.push_back(
           piece(executor, send, item, parcel.items[item]).clone(at::MemoryFormat::Contiguous));
     }
-    const LetterKey key{send.transfer, send.micro_batch, device, parcel.peer};
-    const auto way = outgoing_.find({device, parcel.peer});
+    const int peer = peer_device(send, device, parcel);
+    const LetterKey key{send.transfer, send.micro_batch, device, peer};
+    const auto way = outgoing_.find({device, peer});
     if (way == outgoing_.end()) {
       mailbox_.post(key, std::move(letter));
       continue;
@@ -150,7 +155,7 @@ void StageMail::receive_all(const StageWay& way) {
     if (instruction.kind != Instruction::Kind::kSend) continue;
     const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
     for (const auto& parcel : parcels(instruction, way.from)) {
-      if (parcel.peer != way.to) continue;
+      if (peer_device(instruction, way.from, parcel) != way.to) continue;
       Letter letter;
       for (size_t item = 0; item < parcel.items.size(); ++item) {
         const SlotId slot = instruction.slots[item];
@@ -173,11 +178,12 @@ Clock::time_point StageMail::receive(int device, const Executor& executor,
                                      const std::function<void()>& meanwhile) {
   Clock::time_point sent{};
   for (const auto& parcel : parcels(receive, device)) {
-    const LetterKey key{receive.transfer, receive.micro_batch, parcel.peer, device};
+    const int peer = peer_device(receive, device, parcel);
+    const LetterKey key{receive.transfer, receive.micro_batch, peer, device};
     const Letter letter = mailbox_.take(key, meanwhile, [&] {
       const Transfer& transfer = plan_.transfers[static_cast<size_t>(receive.transfer)];
-      return concat("what device ", device, " waits for from device ", parcel.peer, " (",
-                    transfer.name, ", micro batch ", receive.micro_batch, ")");
+      return concat("what device ", device, " waits for from device ", peer, " (", transfer.name,
+                    ", micro batch ", receive.micro_batch, ")");
     });
     sent = std::max(sent, letter.sent);
     for (size_t item = 0; item < parcel.items.size(); ++item) {

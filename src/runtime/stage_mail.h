@@ -34,15 +34,6 @@ struct StageWay {
   std::unique_ptr<Lane> lane;
 };
 
-// The rows that a device of one stage and one of another have in common.
-struct CommonRows {
-  int64_t first = 0;  // in the part of this end's device
-  int64_t count = 0;  // 0: none
-};
-// `rows` are cut evenly over the `devices` of this end's stage and over the `peers` of the other
-// one.
-CommonRows common_rows(int64_t rows, int slice, int devices, int peer, int peers);
-
 class StageMail {
  public:
   // The ways that start or end at this worker; they must outlive the mail.
@@ -68,15 +59,19 @@ class StageMail {
 
  private:
   // What one device has for another one, or from it: rows of each value of the transfer.
-  struct Parcel {
-    int peer = 0;                   // device
-    std::vector<CommonRows> items;  // one a value
+  struct OwnRows {
+    int64_t first = 0;  // in what the device has
+    int64_t count = 0;  // 0: none
   };
-  std::vector<Parcel> parcels(const Instruction& instruction, int device) const;
-  CommonRows rows_of(const Transfer& transfer, size_t item, const TensorType& type, bool sends,
-                     int slice, int peer) const;
+  struct Parcel {
+    int peer = 0;                // device of its program, in one replica
+    std::vector<OwnRows> items;  // one a value
+  };
+  static std::vector<Parcel> parcels_of(const Transfer& transfer, bool sends, int slice);
+  const std::vector<Parcel>& parcels(const Instruction& instruction, int device) const;
+  int peer_device(const Instruction& instruction, int device, const Parcel& parcel) const;
   at::Tensor piece(const Executor& executor, const Instruction& instruction, size_t item,
-                   const CommonRows& rows) const;
+                   const OwnRows& rows) const;
   void receive_all(const StageWay& way);
 
   const Plan& plan_;
@@ -85,6 +80,9 @@ class StageMail {
   Mailbox& mailbox_;
   const std::vector<StageWay>& ways_;
   std::map<std::pair<int, int>, const StageWay*> outgoing_;  // by devices
+  // By transfer, and by device of the program at that end.
+  std::vector<std::vector<std::vector<Parcel>>> sent_;
+  std::vector<std::vector<std::vector<Parcel>>> received_;
   Mutex mutex_;
   std::vector<std::shared_ptr<Work>> works_ EPL_GUARDED_BY(mutex_);
 };
