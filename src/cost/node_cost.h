@@ -30,9 +30,6 @@ struct NodeCosts {
   double total() const;
 };
 
-// Whether the node only changes how memory is seen: a Plan needs no call for it.
-bool is_view(const Graph& graph, const Node& node);
-
 // Multiplications and additions of matrix products and convolutions; 0 for other operators.
 double estimated_flops(const Graph& graph, const Node& node);
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/libtorch.h"
 #include "ir/text.h"
+#include "ops/facts.h"
 #include "tests/models/steps.h"
 
 namespace epl {

@@ -173,12 +173,13 @@ std::vector<ValueId> split_nll_backward(const LocalNode& at, Emitter& to) {
 Rules class_loss_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator                  linear  pattern        localize  expand
-      {"aten::nll_loss_forward", "", "", kNo, nll_forward, nullptr, split_nll},
-      {"aten::nll_loss_backward", "", "", kFirst, nll_backward, nullptr, split_nll_backward},
-      {"aten::nll_loss2d_forward", "", "", kNo, nll2d_forward, nullptr, split_nll},
-      {"aten::nll_loss2d_backward", "", "", kFirst, nll2d_backward},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::nll_loss_forward", in_float32(), "", "", kNo, nll_forward, nullptr, split_nll},
+      {"aten::nll_loss_backward", in_float32(), "", "", kFirst, nll_backward, nullptr,
+       split_nll_backward},
+      {"aten::nll_loss2d_forward", in_float32(), "", "", kNo, nll2d_forward, nullptr, split_nll},
+      {"aten::nll_loss2d_backward", in_float32(), "", "", kFirst, nll2d_backward},
   };
   return rows;
 }

@@ -57,10 +57,11 @@ std::vector<ValueId> split_embedding_backward(const LocalNode& at, Emitter& to) 
 
 Rules embedding_rules() {
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator                         linear  pattern             localize  expand
-      {"aten::embedding", "", "", kFirst, embedding, nullptr, split_embedding},
-      {"aten::embedding_dense_backward", "", "", kFirst, embedding_backward, nullptr,
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::embedding", in_widest().gathers(), "", "", kFirst, embedding, nullptr,
+       split_embedding},
+      {"aten::embedding_dense_backward", in_float32(), "", "", kFirst, embedding_backward, nullptr,
        split_embedding_backward},
   };
   return rows;

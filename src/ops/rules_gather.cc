@@ -131,15 +131,21 @@ std::optional<Pattern> index_add(const Graph& graph, const Node& node) {
 Rules gather_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator          linear  pattern  localize  expand
-      {"aten::gather", "", "", kFirst, gather, nullptr, split_gather},
-      {"aten::scatter.src", "", "", kNo, scatter, nullptr, split_scatter},
-      {"aten::scatter.value", "", "", kNo, scatter, nullptr, split_scatter},
-      {"aten::scatter_add", "", "", kNo, scatter, nullptr, split_scatter},
-      {"aten::index_select", "", "", kFirst, index_select, nullptr, split_index_select},
-      {"aten::index_add", "", "", kNo, index_add, nullptr, split_scatter},
-      {"aten::index_copy", "", "", kNo, index_add, nullptr, split_scatter},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::gather", in_widest().gathers(), "", "", kFirst, gather, nullptr, split_gather},
+      {"aten::scatter.src", in_widest().changes_some(), "", "", kNo, scatter, nullptr,
+       split_scatter},
+      {"aten::scatter.value", in_widest().changes_some(), "", "", kNo, scatter, nullptr,
+       split_scatter},
+      {"aten::scatter_add", in_widest().seconds_each(3e-9).changes_some(), "", "", kNo, scatter,
+       nullptr, split_scatter},
+      {"aten::index_select", in_widest().gathers(), "", "", kFirst, index_select, nullptr,
+       split_index_select},
+      {"aten::index_add", in_widest().seconds_each(3e-9).changes_some(), "", "", kNo, index_add,
+       nullptr, split_scatter},
+      {"aten::index_copy", in_widest().changes_some(), "", "", kNo, index_add, nullptr,
+       split_scatter},
   };
   return rows;
 }

@@ -129,11 +129,14 @@ std::vector<ValueId> split_index_put(const LocalNode& at, Emitter& to) {
 
 Rules index_rules() {
   constexpr Linear kNo = Linear::kNo;
-  static const OpRule rows[] = {
-      // operator           linear  pattern  localize  expand
-      {"aten::index.Tensor", "", "", Linear::kFirst, index, nullptr, split_index},
-      {"aten::index_put", "", "", kNo, index_put, nullptr, split_index_put},
-      {"aten::_index_put_impl", "", "", kNo, index_put, nullptr, split_index_put},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::index.Tensor", in_widest().gathers(), "", "", Linear::kFirst, index, nullptr,
+       split_index},
+      {"aten::index_put", in_widest().seconds_each(5e-9).changes_some(), "", "", kNo, index_put,
+       nullptr, split_index_put},
+      {"aten::_index_put_impl", in_widest().seconds_each(5e-9), "", "", kNo, index_put, nullptr,
+       split_index_put},
   };
   return rows;
 }

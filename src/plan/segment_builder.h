@@ -88,7 +88,7 @@ class SegmentBuilder {
   void lower_node(const Node& node);
   void note_written_leaves(const Node& node);
   void add_call(Call call);
-  bool is_view(const Node& node) const;
+  bool needs_no_call(const Node& node) const;
   bool returns_what_it_writes(const Node& node) const;
   bool lies_in_arena(const Node& node) const;
   void choose_mode(const Node& node, Call& call) const;

@@ -123,7 +123,7 @@ class UnitMaker {
     emit_local(at, emitter);
     double seconds = 0;
     for (const auto& made : scratch.nodes) {
-      if (op_name(made).compare(0, 5, "epl::") != 0) continue;
+      if (!is_collective(made.op)) continue;
       const TensorType& moved = scratch.value(made.results[0].values[0]).type;
       seconds += reshard_seconds(moved, Layout::partial(), Layout::whole(), request_.parts);
     }
