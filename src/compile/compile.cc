@@ -23,13 +23,14 @@ namespace epl {
 namespace {
 
 // By estimate: measured times would give each worker another schedule.
-std::vector<TaskCosts> estimated_costs(const Graph& graph) {
+std::vector<TaskCosts> estimated_costs(const Graph& graph, const Machine& machine) {
   const std::vector<ChunkTask> tasks = tasks_of_nodes(graph, /*splits_backward=*/true);
   std::vector<TaskCosts> costs(static_cast<size_t>(chunk_count(graph)), {0, 0, 0});
   for (size_t i = 0; i < tasks.size(); ++i) {
     TaskCosts& chunk = costs[static_cast<size_t>(tasks[i].chunk)];
     double* const by_kind[] = {&chunk.forward, &chunk.backward, &chunk.weights};
-    *by_kind[static_cast<size_t>(tasks[i].kind)] += estimated_seconds(graph, graph.nodes[i]);
+    *by_kind[static_cast<size_t>(tasks[i].kind)] +=
+        estimated_seconds(graph, graph.nodes[i], machine);
   }
   return costs;
 }
@@ -40,7 +41,9 @@ Schedule schedule_of(const Graph& graph, const Config& config, const CompileOpti
   request.stages = options.placement.groups();
   request.chunks_per_stage = chunk_count(graph) / request.stages;
   request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  if (request.strategy == "ZeroBubble") request.costs = estimated_costs(graph);
+  if (request.strategy == "ZeroBubble") {
+    request.costs = estimated_costs(graph, machine_of(options.cluster));
+  }
   return make_schedule(request);
 }
 

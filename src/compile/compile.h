@@ -17,6 +17,7 @@ namespace epl {
 struct CompileOptions {
   c10::Device device = c10::kCPU;
   Placement placement = {};
+  ClusterShape cluster = {};  // for what costs
   StepEndOptions end = {};
   // How parameters lie that an earlier step has cut, or left whole.
   std::map<const c10::TensorImpl*, Layout> homes = {};

@@ -75,6 +75,15 @@ std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph,
   return homes;
 }
 
+// The devices that the operators of a group are cut over, as the first replica has them.
+Machine machine_of_group(const CompileOptions& options, int group) {
+  std::vector<int> devices;
+  for (int stage : options.placement.stages_of(group)) {
+    devices.push_back(options.placement.device({0, stage, 0}));
+  }
+  return machine_of(options.cluster, devices);
+}
+
 // Which dimension has `parts` times the rows in the larger recording.
 std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
   std::vector<int> dims(static_cast<size_t>(whole.value_count()), -1);
@@ -146,6 +155,7 @@ void cut_stages(CompiledStep& compiled, const Config& config, const CompileOptio
     ShardingRequest request{whole, static_cast<int>(stages.size())};
     request.asked_by = placement.stage_asked_by[static_cast<size_t>(stages[0])];
     request.homes = homes_of_leaves(whole, options);
+    request.machine = machine_of_group(options, group);
     for (const auto& node : whole.nodes) {
       request.inside.push_back(node.chunk % placement.groups() == group);
     }
@@ -175,6 +185,7 @@ CompiledStep compile_split(SplitRecording recording, const Config& config,
   ShardingRequest request{compiled.graph, options.placement.parts(0)};
   request.asked_by = options.placement.asked_by;
   request.homes = homes_of_leaves(compiled.graph, options);
+  request.machine = machine_of_group(options, 0);
   request.inputs_are_cut = recording.inputs_are_cut;
   if (recording.slice) {
     run_passes(*recording.slice, passes_before_cutting(*recording.slice));

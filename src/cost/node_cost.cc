@@ -148,11 +148,14 @@ double estimated_flops(const Graph& graph, const Node& node) {
 
 double estimated_seconds(const Graph& graph, const Node& node, const Machine& machine) {
   if (is_view(graph, node) || makes_uninitialized(node.op)) return 0;
+  const DeviceSpeed& device = machine.device;
   const Traffic traffic = traffic_of(graph, node);
-  const double each = cost_of(node).seconds_per_element;
+  // Rows have the seconds of a device as it is by default.
+  const double slower = DeviceSpeed().flops_per_second / device.flops_per_second;
+  const double each = cost_of(node).seconds_per_element * slower;
   const double arithmetic = estimated_flops(graph, node) * slower_by(graph, node);
-  return machine.seconds_per_call +
-         std::max({arithmetic / machine.flops_per_second, traffic.bytes / machine.bytes_per_second,
+  return device.seconds_per_call +
+         std::max({arithmetic / device.flops_per_second, traffic.bytes / device.bytes_per_second,
                    each * traffic.elements});
 }
 

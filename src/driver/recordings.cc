@@ -387,9 +387,7 @@ StepEndOptions Recordings::end_options() const {
 }
 
 CompileOptions Recordings::compile_options() const {
-  CompileOptions options;
-  options.device = subject_.model.device();
-  options.placement = *placement_;
+  CompileOptions options{subject_.model.device(), *placement_, subject_.job.cluster()};
   options.end = end_options();
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
