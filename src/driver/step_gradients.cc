@@ -43,7 +43,7 @@ void StepGradients::find_entries() {
   const auto key_of = [&](size_t program, size_t gradient) {
     const Program& holder = step_.plan.programs[program];
     const int leaf = holder.gradients[gradient].leaf;
-    const bool cut = holder.leaves[static_cast<size_t>(leaf)].cut_dim >= 0;
+    const bool cut = holder.leaves[static_cast<size_t>(leaf)].shard.is_cut();
     return Key{leaf, cut ? static_cast<int>(program) : -1};
   };
   std::map<Key, std::vector<Contribution>> parts;
@@ -81,7 +81,7 @@ StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& pa
   const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(leaf)];
   const int stage = devices_.places[first.device].stage;
   const bool tied = step_.plan.is_tied(stage, static_cast<int>(first.gradient));
-  return {leaf, source.name, source.tensor, parts, tied, own.cut_dim, own.piece.begin};
+  return {leaf, source.name, source.tensor, parts, tied, own.shard.dim, own.shard.piece.begin};
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -127,9 +127,9 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
     for (int stage : stages) {
       const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
       const PlanLeaf& own = holder.leaves[static_cast<size_t>(leaf)];
-      if (own.cut_dim < 0) break;
-      home.cut_dim = own.cut_dim;
-      home.pieces.push_back(own.piece);
+      if (!own.shard.is_cut()) break;
+      home.cut_dim = own.shard.dim;
+      home.pieces.push_back(own.shard.piece);
     }
     history.add(step_.graph.leaves[static_cast<size_t>(leaf)].name, parameter, home,
                 devices_.whose);

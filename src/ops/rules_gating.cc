@@ -64,7 +64,7 @@ std::vector<ValueId> split_extremum(const LocalNode& at, Emitter& to, bool large
   ValueId best = e.all_reduce(value, "max");
 
   const ValueId place =
-      e.unary("aten::neg", e.scalar("aten::add.Scalar", mine, piece_of_input(at, 0)->begin));
+      e.unary("aten::neg", e.scalar("aten::add.Scalar", mine, shard_of_input(at, 0).piece.begin));
   const ValueId candidate =
       to.call("aten::masked_fill.Scalar",
               {value_argument(place), value_argument(e.binary("aten::lt.Tensor", value, best)),
