@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "comm/along.h"
+#include "comm/dim_collectives.h"
 
 namespace epl {
 namespace {

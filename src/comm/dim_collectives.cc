@@ -1,4 +1,4 @@
-#include "comm/along.h"
+#include "comm/dim_collectives.h"
 
 #include <ATen/Functions.h>
 #include <c10/util/SmallVector.h>
