@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/reduce_kernels.h"
-#include "comm/strip.h"
 
 namespace epl::comm {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "base/check.h"
 #include "comm/board_end.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
 #include "comm/reduce_kernels.h"
 #include "comm/segment.h"
-#include "comm/strip.h"
 
 namespace epl::comm {
 namespace {
@@ -66,9 +66,9 @@ class SharedMemoryCommunicator final : public Communicator {
 
   // The piece of a strip that belongs to a round: copied to this member's offer, and replaced by
   // the sum of all members' pieces.
-  void offer_strip(const Strip& strip, int64_t round) const;
-  void sum_strip(const CallRecord& record, const Strip& strip, int64_t round) const;
-  void all_reduce_shared(const MemberCall& call, const Strip& strip);
+  void offer_strip(const ByteStrip& strip, int64_t round) const;
+  void sum_strip(const CallRecord& record, const ByteStrip& strip, int64_t round) const;
+  void all_reduce_shared(const MemberCall& call, const ByteStrip& strip);
   void sum_offers(const CallRecord& record, int64_t round, int64_t offset, int64_t bytes,
                   const char* mine, std::initializer_list<void*> targets) const;
 
@@ -89,7 +89,7 @@ void SharedMemoryCommunicator::sum_offers(const CallRecord& record, int64_t roun
                   bytes / static_cast<int64_t>(c10::elementSize(record.type)));
 }
 
-void SharedMemoryCommunicator::offer_strip(const Strip& strip, int64_t round) const {
+void SharedMemoryCommunicator::offer_strip(const ByteStrip& strip, int64_t round) const {
   const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
   char* offer = end_.offer(rank(), round);
   strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
@@ -97,7 +97,7 @@ void SharedMemoryCommunicator::offer_strip(const Strip& strip, int64_t round) co
   });
 }
 
-void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const Strip& strip,
+void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const ByteStrip& strip,
                                          int64_t round) const {
   const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
   strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
@@ -107,7 +107,7 @@ void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const Strip& 
 
 void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) {
   const MemberCall call = caller().all_reduce(tensors, op);
-  const Strip strip(tensors);
+  const ByteStrip strip(tensors);
   if (size() > 2 && strip.bytes() > kSumAlone) return all_reduce_shared(call, strip);
   end_.run(
       call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
@@ -116,7 +116,7 @@ void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors
 }
 
 // Each member sums its share of the round and hands the result to all.
-void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const Strip& strip) {
+void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const ByteStrip& strip) {
   // Calls f(data, bytes, offset in the round, offset in the share).
   const auto each_of_share = [&](int64_t round, int member, const auto& f) {
     const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
@@ -157,7 +157,7 @@ void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const S
 void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                       int root) {
   const MemberCall call = caller().reduce(tensors, op, root);
-  const Strip strip(tensors);
+  const ByteStrip strip(tensors);
   end_.run(
       call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
@@ -170,7 +170,7 @@ void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, Re
 
 void SharedMemoryCommunicator::broadcast(const std::vector<at::Tensor>& tensors, int root) {
   const MemberCall call = caller().broadcast(tensors, root);
-  const Strip strip(tensors);
+  const ByteStrip strip(tensors);
   end_.run(
       call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
