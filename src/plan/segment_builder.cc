@@ -468,7 +468,7 @@ std::vector<SegmentBuilder::Places> SegmentBuilder::shared_places() const {
   return places;
 }
 
-SegmentBuilder::Places SegmentBuilder::room_places() const {
+SegmentBuilder::Places SegmentBuilder::activation_places() const {
   return place_where([&](const Lifetime& lifetime) { return !in_one_segment(lifetime); });
 }
 
@@ -490,13 +490,13 @@ SegmentBuilder::Bytes SegmentBuilder::bytes() const {
   for (const auto& places : shared_places()) {
     bytes.shared = std::max(bytes.shared, places.placement.total);
   }
-  bytes.room = room_places().placement.total;
+  bytes.activations = activation_places().placement.total;
   return bytes;
 }
 
-void SegmentBuilder::place_new_buffers(int64_t shared, int64_t room) {
+void SegmentBuilder::place_new_buffers(int64_t shared, int64_t activations) {
   for (const auto& places : shared_places()) put(places, shared);
-  put(room_places(), room);
+  put(activation_places(), activations);
 }
 
 }  // namespace epl
