@@ -2,9 +2,10 @@
 //
 // In the plain loop of LibTorch 1 zero_grad() leaves zeros where a gradient once was, and the
 // optimizer goes on with them: momentum, weight decay and moments of a head move on in the steps of
-// other heads. So what one trainer gave a gradient coasts in the steps of every trainer whose
-// optimizer holds it: the history is the process's, held by the Job and shared by its trainers.
-// From LibTorch 2.0 on nothing coasts, and the history tells where the states of optimizers lie.
+// other heads. So what one trainer gave a gradient is updated with zeros in the steps of every
+// trainer whose optimizer holds it: the history is the process's, held by the Job and shared by its
+// trainers. From LibTorch 2.0 on nothing is, and the history tells where the states of optimizers
+// lie.
 #pragma once
 
 #include <ATen/core/Tensor.h>

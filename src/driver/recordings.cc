@@ -503,7 +503,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     forget_all();
     return find(batch, sample, step);
   }
-  // Which parameters coast may have changed, by another trainer as well.
+  // Which parameters have zero gradients may have changed, by another trainer as well.
   GradientHistory& history = subject_.job.gradient_history();
   const bool woke = kZeroGradLeavesZeros && last_->gradients().somebody_woke();
   if (changed || moved || woke || history.version() != bound_history_) {

@@ -150,7 +150,7 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
     auto& list = updates_.emplace_back();
     for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
   }
-  bind_coasting(model, history);
+  bind_zero_gradient_updates(model, history);
 }
 
 void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) const {
@@ -225,11 +225,11 @@ ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Ho
   return zeros;
 }
 
-// A layer that is frozen in mid-training, or that other steps train, coasts on its momentum, which
-// lies with the stage that the layer was in (in LibTorch 1; later it rests there). Where its
-// optimizer has gradients as well, all of them are one call: an optimizer of the user's own may
-// count its steps.
-void StepGradients::bind_coasting(Model& model, const GradientHistory& history) {
+// A layer that is frozen in mid-training, or that other steps train, is updated with a zero
+// gradient and goes on by its momentum, which lies with the stage that the layer was in (in
+// LibTorch 1; later it rests there). Where its optimizer has gradients as well, all of them are one
+// call: an optimizer of the user's own may count its steps.
+void StepGradients::bind_zero_gradient_updates(Model& model, const GradientHistory& history) {
   std::set<c10::TensorImpl*> has_gradient;
   for (const auto& holders : holders_) has_gradient.insert(holders.parameter.unsafeGetTensorImpl());
   std::map<size_t, Part> parts;
@@ -250,7 +250,7 @@ void StepGradients::bind_coasting(Model& model, const GradientHistory& history) 
       parts[optimizer].gradients.push_back(std::move(zeros));
     }
   }
-  for (auto& [optimizer, part] : parts) add_coasting(std::move(part));
+  for (auto& [optimizer, part] : parts) add_zero_gradient_updates(std::move(part));
 }
 
 bool StepGradients::somebody_woke() const {
@@ -258,23 +258,23 @@ bool StepGradients::somebody_woke() const {
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });
 }
 
-void StepGradients::zero_coasting() {
+void StepGradients::clear_zero_gradients() {
   const c10::AutoGradMode no_grad(false);
   for (at::Tensor& zeros : written_zeros_) zeros.zero_();
 }
 
-void StepGradients::add_coasting(Part coasting) {
+void StepGradients::add_zero_gradient_updates(Part updates) {
   for (auto list = updates_.rbegin(); list != updates_.rend(); ++list) {
     for (auto& part : *list) {
-      if (part.optimizer != coasting.optimizer) continue;
-      part.gradients.insert(part.gradients.end(), coasting.gradients.begin(),
-                            coasting.gradients.end());
-      part.summed.insert(part.summed.end(), coasting.gradients.begin(), coasting.gradients.end());
+      if (part.optimizer != updates.optimizer) continue;
+      part.gradients.insert(part.gradients.end(), updates.gradients.begin(),
+                            updates.gradients.end());
+      part.summed.insert(part.summed.end(), updates.gradients.begin(), updates.gradients.end());
       return;
     }
   }
-  coasting.summed = coasting.gradients;
-  updates_.emplace_back().push_back(std::move(coasting));
+  updates.summed = updates.gradients;
+  updates_.emplace_back().push_back(std::move(updates));
 }
 
 void StepGradients::sum_into_first(DeviceTeam& team) {

@@ -144,7 +144,7 @@ class Trainer::Impl::End final : public StepEnd {
   void update() override {
     // The gradients that verify_step compares are whole ones.
     if (trainer_.verifies()) sum();
-    ready_.gradients().zero_coasting();
+    ready_.gradients().clear_zero_gradients();
     trainer_.update(ready_, summed_);
   }
 
