@@ -16,17 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "layout/layout.h"
+#include "layout/shard.h"
 #include "program/placement.h"
 
 namespace epl {
 
 // Where a parameter that is updated lies, with the states of its optimizer.
 struct Home {
-  std::vector<int> stages;  // that have a gradient of it, in order
-  // Of a parameter that is cut over devices: the piece of each of `stages`.
-  int cut_dim = -1;
-  std::vector<Piece> pieces = {};
+  std::vector<int> stages;         // that have a gradient of it, in order
+  std::vector<Shard> shards = {};  // of a parameter that is cut over devices: by `stages`
 
   bool operator==(const Home& other) const;
 };

@@ -392,7 +392,8 @@ CompileOptions Recordings::compile_options() const {
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {
-    options.homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
+    options.homes[parameter] =
+        home.shards.empty() ? Layout::whole() : Layout::cut(home.shards[0].dim);
   });
   return options;
 }

@@ -81,7 +81,7 @@ StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& pa
   const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(leaf)];
   const int stage = devices_.places[first.device].stage;
   const bool tied = step_.plan.is_tied(stage, static_cast<int>(first.gradient));
-  return {leaf, source.name, source.tensor, parts, tied, own.shard.dim, own.shard.piece.begin};
+  return {leaf, source.name, source.tensor, parts, tied, own.shard};
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -128,8 +128,7 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
       const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
       const PlanLeaf& own = holder.leaves[static_cast<size_t>(leaf)];
       if (!own.shard.is_cut()) break;
-      home.cut_dim = own.shard.dim;
-      home.pieces.push_back(own.shard.piece);
+      home.shards.push_back(own.shard);
     }
     history.add(step_.graph.leaves[static_cast<size_t>(leaf)].name, parameter, home,
                 devices_.whose);
@@ -156,7 +155,7 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
 void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) const {
   const Entry& first = entries_[entries[0]];
   part.entries.push_back(entries);
-  if (first.cut_dim < 0) {
+  if (!first.shard.is_cut()) {
     part.gradients.push_back(bound(first));
     part.summed.push_back({first.parameter, gradient(first.parts[0]), {}, {}});
     return;
@@ -166,8 +165,8 @@ void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) c
   for (size_t index : entries) {
     const Entry& entry = entries_[index];
     ParameterGradient piece = bound(entry);
-    summed.pieces.push_back({entry.cut_dim, entry.begin, piece.gradient, {}});
-    whole.pieces.push_back({entry.cut_dim, entry.begin, piece.gradient, std::move(piece.addends)});
+    summed.pieces.push_back({entry.shard, piece.gradient, {}});
+    whole.pieces.push_back({entry.shard, piece.gradient, std::move(piece.addends)});
   }
   part.gradients.push_back(std::move(whole));
   part.summed.push_back(std::move(summed));
@@ -178,7 +177,7 @@ void StepGradients::refresh_late() {
     for (auto& part : list) {
       for (size_t i = 0; i < part.entries.size(); ++i) {
         const Entry& entry = entries_[part.entries[i][0]];
-        if (entry.cut_dim >= 0 || !made_late(entry)) continue;
+        if (entry.shard.is_cut() || !made_late(entry)) continue;
         part.summed[i] = sum_of(entry);
         part.gradients[i] = is_sparse(entry.parts[0]) ? part.summed[i] : bound(entry);
       }
@@ -213,14 +212,14 @@ std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
 // As the gradient of what this worker has of the parameter.
 ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Home& home) const {
   const at::Tensor whole = parameter.detach();
-  if (home.cut_dim < 0) return {parameter, at::zeros_like(whole), {}, {}};
+  if (home.shards.empty()) return {parameter, at::zeros_like(whole), {}, {}};
   ParameterGradient zeros{parameter, {}, {}, {}};
   std::set<int64_t> begins;  // devices with other rows may have the same piece
-  for (size_t i = 0; i < home.pieces.size(); ++i) {
-    const Piece& piece = home.pieces[i];
+  for (size_t i = 0; i < home.shards.size(); ++i) {
+    const Piece& piece = home.shards[i].piece;
     if (!has_one_of({home.stages[i]}) || !begins.insert(piece.begin).second) continue;
-    const at::Tensor own = whole.narrow(home.cut_dim, piece.begin, piece.length);
-    zeros.pieces.push_back({home.cut_dim, piece.begin, at::zeros(own.sizes(), own.options()), {}});
+    const at::Tensor own = whole.narrow(home.shards[i].dim, piece.begin, piece.length);
+    zeros.pieces.push_back({home.shards[i], at::zeros(own.sizes(), own.options()), {}});
   }
   return zeros;
 }

@@ -72,9 +72,7 @@ class StepGradients {
     at::Tensor parameter;
     std::vector<Contribution> parts;  // in the order of devices
     bool tied = false;                // stages that may lie on other workers have parts as well
-    // Of a parameter that is cut over devices: which piece. Each piece is an entry.
-    int cut_dim = -1;
-    int64_t begin = 0;
+    Shard shard = {};                 // of a parameter that is cut over devices; each is an entry
   };
   const std::vector<Entry>& entries() const { return entries_; }
   const at::Tensor& gradient(const Contribution& part) const;
