@@ -91,9 +91,9 @@ void check_plan(const CompiledStep& step, const epl::Graph& recorded, const Size
   for (const Program& program : plan.programs) {
     for (const auto& gradient : program.gradients) {
       const auto& leaf = program.leaves[static_cast<size_t>(gradient.leaf)];
-      if (leaf.cut_dim >= 0) {
-        updated[leaf.name] += leaf.piece.length;
-        whole[leaf.name] = leaf.whole;
+      if (leaf.shard.is_cut()) {
+        updated[leaf.name] += leaf.shard.piece.length;
+        whole[leaf.name] = leaf.shard.whole;
       } else {
         updated[leaf.name] = whole[leaf.name] = 1;
       }

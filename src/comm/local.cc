@@ -9,11 +9,11 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
 #include "comm/inbox.h"
 #include "comm/reduce_kernels.h"
-#include "comm/strip.h"
 #include "comm/waiting.h"
 
 namespace epl::comm {
@@ -24,7 +24,7 @@ struct LocalHub;
 // A call and the memory that the others may use until its end.
 struct OpenCall {
   MemberCall call;
-  Strip strip;                      // all_reduce, broadcast, reduce
+  ByteStrip strip;                  // all_reduce, broadcast, reduce
   char* from = nullptr;             // what others read: whole, part or input
   std::shared_ptr<LocalHub> group;  // made by the first member of a group, kept by all of them
   at::TensorList shown = {};        // read_each_other
@@ -73,7 +73,7 @@ class LocalCommunicator final : public Communicator {
   void set_about(int64_t about) override { caller_.set_about(about); }
 
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
-    OpenCall open = {caller_.all_reduce(tensors, op), Strip(tensors), nullptr, nullptr};
+    OpenCall open = {caller_.all_reduce(tensors, op), ByteStrip(tensors), nullptr, nullptr};
     run(open, [&] {
       const ByteRange mine = share_of(open.strip.bytes(), rank(), size());
       reduce_strips(open.call.record, mine, 0, size());
@@ -81,7 +81,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) override {
-    OpenCall open = {caller_.reduce(tensors, op, root), Strip(tensors), nullptr, nullptr};
+    OpenCall open = {caller_.reduce(tensors, op, root), ByteStrip(tensors), nullptr, nullptr};
     run(open, [&] {
       const ByteRange mine = share_of(open.strip.bytes(), rank(), size());
       reduce_strips(open.call.record, mine, root, 1);
@@ -90,13 +90,13 @@ class LocalCommunicator final : public Communicator {
 
   // Everybody copies its share to all: the root alone would be slower.
   void broadcast(const std::vector<at::Tensor>& tensors, int root) override {
-    OpenCall open = {caller_.broadcast(tensors, root), Strip(tensors), nullptr, nullptr};
+    OpenCall open = {caller_.broadcast(tensors, root), ByteStrip(tensors), nullptr, nullptr};
     run(open, [&] {
       const ByteRange mine = share_of(open.strip.bytes(), rank(), size());
-      const Strip& source = call_of(root).strip;
+      const ByteStrip& source = call_of(root).strip;
       for (int to = 0; to < size(); ++to) {
         if (to == root) continue;
-        const Strip& target = call_of(to).strip;
+        const ByteStrip& target = call_of(to).strip;
         source.each(mine.begin, mine.end, [&](char* data, int64_t bytes, int64_t offset) {
           target.each(mine.begin + offset, mine.begin + offset + bytes,
                       [&](char* place, int64_t count, int64_t within) {
@@ -315,7 +315,7 @@ void LocalCommunicator::reduce_strips(const CallRecord& record, ByteRange range,
   for (int64_t place = range.begin; place < range.end;) {
     int64_t bytes = range.end - place;
     for (int i = 0; i < size(); ++i) {
-      const Strip::Run run = call_of(i).strip.at(place);
+      const ByteStrip::Run run = call_of(i).strip.at(place);
       sources[static_cast<size_t>(i)] = targets[static_cast<size_t>(i)] = run.data;
       bytes = std::min(bytes, run.bytes);
     }

@@ -1,5 +1,5 @@
 // The processes of one host. What they cannot read of each other goes through shared memory in
-// rounds (stage.h, stage_end.h).
+// rounds (shared_board.h, board_end.h).
 #include <ATen/ops/zeros.h>
 #include <c10/util/SmallVector.h>
 
@@ -8,12 +8,12 @@
 #include <initializer_list>
 
 #include "base/check.h"
+#include "comm/board_end.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
 #include "comm/reduce_kernels.h"
 #include "comm/segment.h"
-#include "comm/stage_end.h"
-#include "comm/strip.h"
 
 namespace epl::comm {
 namespace {
@@ -53,7 +53,7 @@ class SharedMemoryCommunicator final : public Communicator {
  private:
   const Caller& caller() const { return end_.caller(); }
 
-  // Where round `round` begins and ends in memory that goes through the stage piece by piece.
+  // Where round `round` begins and ends in memory that goes through the board piece by piece.
   static ByteRange piece(int64_t bytes, int64_t round, int64_t piece_bytes) {
     const int64_t begin = std::min(bytes, round * piece_bytes);
     return {begin, std::min(bytes, begin + piece_bytes)};
@@ -62,18 +62,18 @@ class SharedMemoryCommunicator final : public Communicator {
     return std::max<int64_t>(1, (bytes + piece_bytes - 1) / piece_bytes);
   }
   // What a member offers to each of the others in one round.
-  int64_t private_piece() const { return Stage::kChunk / size() / 64 * 64; }
+  int64_t private_piece() const { return SharedBoard::kChunk / size() / 64 * 64; }
 
   // The piece of a strip that belongs to a round: copied to this member's offer, and replaced by
   // the sum of all members' pieces.
-  void offer_strip(const Strip& strip, int64_t round) const;
-  void sum_strip(const CallRecord& record, const Strip& strip, int64_t round) const;
-  void all_reduce_shared(const MemberCall& call, const Strip& strip);
+  void offer_strip(const ByteStrip& strip, int64_t round) const;
+  void sum_strip(const CallRecord& record, const ByteStrip& strip, int64_t round) const;
+  void all_reduce_shared(const MemberCall& call, const ByteStrip& strip);
   void sum_offers(const CallRecord& record, int64_t round, int64_t offset, int64_t bytes,
                   const char* mine, std::initializer_list<void*> targets) const;
 
   const CommunicatorOptions options_;
-  StageEnd end_;
+  BoardEnd end_;
 };
 
 // Sums what all members have at `offset` of their offers, this one at `mine`.
@@ -89,17 +89,17 @@ void SharedMemoryCommunicator::sum_offers(const CallRecord& record, int64_t roun
                   bytes / static_cast<int64_t>(c10::elementSize(record.type)));
 }
 
-void SharedMemoryCommunicator::offer_strip(const Strip& strip, int64_t round) const {
-  const ByteRange range = piece(strip.bytes(), round, Stage::kChunk);
+void SharedMemoryCommunicator::offer_strip(const ByteStrip& strip, int64_t round) const {
+  const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
   char* offer = end_.offer(rank(), round);
   strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
     std::memcpy(offer + offset, data, static_cast<size_t>(bytes));
   });
 }
 
-void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const Strip& strip,
+void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const ByteStrip& strip,
                                          int64_t round) const {
-  const ByteRange range = piece(strip.bytes(), round, Stage::kChunk);
+  const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
   strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
     sum_offers(record, round, offset, bytes, data, {data});
   });
@@ -107,19 +107,19 @@ void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const Strip& 
 
 void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) {
   const MemberCall call = caller().all_reduce(tensors, op);
-  const Strip strip(tensors);
+  const ByteStrip strip(tensors);
   if (size() > 2 && strip.bytes() > kSumAlone) return all_reduce_shared(call, strip);
   end_.run(
-      call, [&] { return pieces(strip.bytes(), Stage::kChunk); },
+      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) { offer_strip(strip, round); },
       [&](int64_t round) { sum_strip(call.record, strip, round); });
 }
 
 // Each member sums its share of the round and hands the result to all.
-void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const Strip& strip) {
+void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const ByteStrip& strip) {
   // Calls f(data, bytes, offset in the round, offset in the share).
   const auto each_of_share = [&](int64_t round, int member, const auto& f) {
-    const ByteRange range = piece(strip.bytes(), round, Stage::kChunk);
+    const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
     const ByteRange share = share_of(range.end - range.begin, member, size());
     strip.each(range.begin + share.begin, range.begin + share.end,
                [&](char* data, int64_t bytes, int64_t offset) {
@@ -127,7 +127,7 @@ void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const S
                });
   };
   end_.run(
-      call, [&] { return pieces(strip.bytes(), Stage::kChunk); },
+      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
         char* offer = end_.offer(rank(), round);
         for (int member = 0; member < size(); ++member) {
@@ -157,9 +157,9 @@ void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const S
 void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                       int root) {
   const MemberCall call = caller().reduce(tensors, op, root);
-  const Strip strip(tensors);
+  const ByteStrip strip(tensors);
   end_.run(
-      call, [&] { return pieces(strip.bytes(), Stage::kChunk); },
+      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
         if (rank() != root) offer_strip(strip, round);
       },
@@ -170,15 +170,15 @@ void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, Re
 
 void SharedMemoryCommunicator::broadcast(const std::vector<at::Tensor>& tensors, int root) {
   const MemberCall call = caller().broadcast(tensors, root);
-  const Strip strip(tensors);
+  const ByteStrip strip(tensors);
   end_.run(
-      call, [&] { return pieces(strip.bytes(), Stage::kChunk); },
+      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
         if (rank() == root) offer_strip(strip, round);
       },
       [&](int64_t round) {
         if (rank() == root) return;
-        const ByteRange range = piece(strip.bytes(), round, Stage::kChunk);
+        const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
         const char* offer = end_.offer(root, round);
         strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
           std::memcpy(data, offer + offset, static_cast<size_t>(bytes));
@@ -215,14 +215,14 @@ void SharedMemoryCommunicator::all_gather(const at::Tensor& part, const at::Tens
   const Parts parts(whole, rows, call.row_bytes());
   const char* mine = static_cast<char*>(part.data_ptr());
   end_.run(
-      call, [&] { return pieces(parts.largest(), Stage::kChunk); },
+      call, [&] { return pieces(parts.largest(), SharedBoard::kChunk); },
       [&](int64_t round) {
-        const ByteRange range = piece(parts.bytes(rank()), round, Stage::kChunk);
+        const ByteRange range = piece(parts.bytes(rank()), round, SharedBoard::kChunk);
         copy_bytes(end_.offer(rank(), round), mine + range.begin, range.end - range.begin);
       },
       [&](int64_t round) {
         for (int member = 0; member < size(); ++member) {
-          const ByteRange range = piece(parts.bytes(member), round, Stage::kChunk);
+          const ByteRange range = piece(parts.bytes(member), round, SharedBoard::kChunk);
           const char* from = member == rank() ? mine + range.begin : end_.offer(member, round);
           copy_bytes(parts.data(member) + range.begin, from, range.end - range.begin);
         }

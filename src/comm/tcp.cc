@@ -8,11 +8,11 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
 #include "comm/mesh.h"
 #include "comm/reduce_kernels.h"
-#include "comm/strip.h"
 
 namespace epl::comm {
 namespace {
@@ -23,7 +23,7 @@ constexpr size_t kAddressBytes = 128;
 
 char* address(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
-Spans spans_of(const Strip& strip, int64_t begin, int64_t end) {
+Spans spans_of(const ByteStrip& strip, int64_t begin, int64_t end) {
   Spans spans;
   strip.each(begin, end, [&](char* data, int64_t bytes, int64_t /*offset*/) {
     spans.push_back({data, static_cast<size_t>(bytes)});
@@ -51,7 +51,7 @@ class TcpCommunicator final : public Communicator {
 
   void all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) override {
     const MemberCall call = caller().all_reduce(tensors, op);
-    const Strip strip(tensors);
+    const ByteStrip strip(tensors);
     if (strip.bytes() <= kSmall) {
       meet_whole(call, strip, -1);
       reduce_range(call, strip, {0, strip.bytes()}, nullptr);
@@ -65,7 +65,7 @@ class TcpCommunicator final : public Communicator {
 
   void reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, int root) override {
     const MemberCall call = caller().reduce(tensors, op, root);
-    const Strip strip(tensors);
+    const ByteStrip strip(tensors);
     if (strip.bytes() <= kSmall) {
       meet_whole(call, strip, root);
       if (rank() == root) reduce_range(call, strip, {0, strip.bytes()}, nullptr);
@@ -85,7 +85,7 @@ class TcpCommunicator final : public Communicator {
 
   void broadcast(const std::vector<at::Tensor>& tensors, int root) override {
     const MemberCall call = caller().broadcast(tensors, root);
-    const Strip strip(tensors);
+    const ByteStrip strip(tensors);
     const bool small = strip.bytes() <= kSmall;
     const auto piece = [&](int member) {
       return small ? spans_of(strip, 0, strip.bytes()) : share_spans(strip, member);
@@ -163,10 +163,10 @@ class TcpCommunicator final : public Communicator {
  private:
   const Caller& caller() const { return mesh_->caller(); }
 
-  ByteRange share(const Strip& strip, int member) const {
+  ByteRange share(const ByteStrip& strip, int member) const {
     return share_of(strip.bytes(), member, size());
   }
-  Spans share_spans(const Strip& strip, int member) const {
+  Spans share_spans(const ByteStrip& strip, int member) const {
     const ByteRange range = share(strip, member);
     return spans_of(strip, range.begin, range.end);
   }
@@ -201,7 +201,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   // Everything to all, or to the root alone.
-  void meet_whole(const MemberCall& call, const Strip& strip, int root) {
+  void meet_whole(const MemberCall& call, const ByteStrip& strip, int root) {
     reserve_staging(size(), strip.bytes());
     const Spans all = spans_of(strip, 0, strip.bytes());
     const bool receives = root < 0 || root == rank();
@@ -213,7 +213,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   // To each member its share, from each member ours.
-  void meet_shares(const MemberCall& call, const Strip& strip) {
+  void meet_shares(const MemberCall& call, const ByteStrip& strip) {
     const ByteRange mine = share(strip, rank());
     reserve_staging(size() + 1, mine.end - mine.begin);
     mesh_->meet(call, parts_of_others([&](int to) { return share_spans(strip, to); }),
@@ -221,7 +221,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   // Our share to all, from all theirs. A root has all of them and receives none.
-  void follow_shares(const Strip& strip, int root) {
+  void follow_shares(const ByteStrip& strip, int root) {
     const auto not_root = [&](std::vector<Part> parts) {
       parts.erase(std::remove_if(parts.begin(), parts.end(),
                                  [&](const Part& part) { return part.peer == root; }),
@@ -246,7 +246,7 @@ class TcpCommunicator final : public Communicator {
   }
 
   // Reduces [begin, end) of the strip, into itself or to `aside`.
-  void reduce_range(const MemberCall& call, const Strip& strip, const ByteRange& range,
+  void reduce_range(const MemberCall& call, const ByteStrip& strip, const ByteRange& range,
                     char* aside) {
     const auto width = static_cast<int64_t>(c10::elementSize(call.record.type));
     strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {

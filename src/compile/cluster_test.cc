@@ -58,7 +58,7 @@ TEST_F(ForeignCluster, Of64DevicesGetsAPlanFromAProcessThatHasOne) {
   for (const Program& program : step.plan.programs) {
     for (const PlanLeaf& leaf : program.leaves) {
       if (leaf.name == "layer0.weight") {
-        EXPECT_EQ(leaf.piece.length, program.stage == 0 ? 4 : 0);
+        EXPECT_EQ(leaf.shard.piece.length, program.stage == 0 ? 4 : 0);
       }
     }
   }

@@ -29,29 +29,33 @@ namespace epl {
 namespace {
 
 // By estimate: measured times would give each worker another schedule.
-std::vector<TaskCosts> estimated_costs(const Graph& graph) {
+std::vector<TaskCosts> estimated_costs(const Graph& graph, const Machine& machine) {
   const std::vector<ChunkTask> tasks = tasks_of_nodes(graph, /*splits_backward=*/true);
   std::vector<TaskCosts> costs(static_cast<size_t>(chunk_count(graph)), {0, 0, 0});
   for (size_t i = 0; i < tasks.size(); ++i) {
     TaskCosts& chunk = costs[static_cast<size_t>(tasks[i].chunk)];
     double* const by_kind[] = {&chunk.forward, &chunk.backward, &chunk.weights};
-    *by_kind[static_cast<size_t>(tasks[i].kind)] += estimated_seconds(graph, graph.nodes[i]);
+    *by_kind[static_cast<size_t>(tasks[i].kind)] +=
+        estimated_seconds(graph, graph.nodes[i], machine);
   }
   return costs;
 }
 
-Schedule schedule_of(const Graph& graph, const Config& config, const Placement& placement) {
+Schedule schedule_of(const Graph& graph, const ClusterShape& cluster, const Config& config,
+                     const Placement& placement) {
   ScheduleRequest request;
   request.strategy = config.get<std::string>("pipeline.strategy");
   request.stages = placement.groups();
   request.chunks_per_stage = chunk_count(graph) / request.stages;
   request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  if (request.strategy == "ZeroBubble") request.costs = estimated_costs(graph);
+  if (request.strategy == "ZeroBubble") {
+    request.costs = estimated_costs(graph, machine_of(cluster));
+  }
   return make_schedule(request);
 }
 
 // How the step ends. With one replica the reduced gradients are the local ones.
-StepEndOptions end_options(const Cluster& cluster, const Config& config,
+StepEndOptions end_options(const ClusterShape& cluster, const Config& config,
                            const CompileOptions& options, const Placement& placement) {
   using Clip = CompileOptions::Clip;
   StepEndOptions end;
@@ -70,7 +74,7 @@ StepEndOptions end_options(const Cluster& cluster, const Config& config,
   return end;
 }
 
-LowerOptions lower_options(const Cluster& cluster, const Config& config,
+LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
                            const CompileOptions& options, const Placement& placement) {
   LowerOptions lowering;
   lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
@@ -87,7 +91,8 @@ void check_same_nodes(const Graph& graph, const Graph& other) {
              "a step has the same operators for any number of rows");
 }
 
-Plan lower_stages(const CompiledStep& step, const Config& config, const LowerOptions& options) {
+Plan lower_stages(const CompiledStep& step, const ClusterShape& cluster, const Config& config,
+                  const LowerOptions& options) {
   const Placement& placement = step.placement;
   std::vector<Stage> stages;
   for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
@@ -96,8 +101,8 @@ Plan lower_stages(const CompiledStep& step, const Config& config, const LowerOpt
     stages.push_back({&step.graph_of(i), devices, placement.stage_asked_by[i],
                       placement.group(static_cast<int>(i))});
   }
-  return lower_pipeline(step.recorded_for(1), stages, schedule_of(step.graph, config, placement),
-                        options);
+  return lower_pipeline(step.recorded_for(1), stages,
+                        schedule_of(step.graph, cluster, config, placement), options);
 }
 
 Plan lower_roles(const CompiledStep& step, const LowerOptions& options) {
@@ -187,7 +192,8 @@ void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
 }  // namespace
 
 Placement place_step(const Graph& whole, const std::vector<std::optional<Strategy>>& made_under,
-                     const std::vector<int>& cuts, const Cluster& cluster, const Config& config) {
+                     const std::vector<int>& cuts, const ClusterShape& cluster,
+                     const Config& config) {
   const std::vector<bool> made_cut = parameters_made_cut(whole, made_under);
   const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
   Placement found = find_placement(cuts.empty() ? whole.taskgraphs : chosen_taskgraphs(cuts),
@@ -233,7 +239,7 @@ StepPasses step_passes(const Config& config, const Placement& placement,
   return passes;
 }
 
-CompiledStep compile(StepRecording recording, const Cluster& cluster, const Config& config,
+CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const Config& config,
                      const CompileOptions& options) {
   CompiledStep step;
   step.placement =
@@ -252,8 +258,8 @@ CompiledStep compile(StepRecording recording, const Cluster& cluster, const Conf
     drop_repeated_gradients(cut, role, step.parts[role]);
   }
   const LowerOptions lowering = lower_options(cluster, config, options, placement);
-  step.plan =
-      placement.is_pipeline() ? lower_stages(step, config, lowering) : lower_roles(step, lowering);
+  step.plan = placement.is_pipeline() ? lower_stages(step, cluster, config, lowering)
+                                      : lower_roles(step, lowering);
   step.plan.remarks = std::move(cut.remarks);
   settle_guards(cut, step.plan);
   settle_outputs(sizes, cut, config, step);

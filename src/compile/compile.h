@@ -57,12 +57,13 @@ struct CompiledStep {
 };
 
 // Throws epl::Error where the step, its strategies and the cluster do not go together.
-CompiledStep compile(StepRecording recording, const Cluster& cluster, const Config& config,
+CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const Config& config,
                      const CompileOptions& options = {});
 
 // The first part of it: where the strategies of a recorded step put its parts.
 Placement place_step(const Graph& whole, const std::vector<std::optional<Strategy>>& made_under,
-                     const std::vector<int>& cuts, const Cluster& cluster, const Config& config);
+                     const std::vector<int>& cuts, const ClusterShape& cluster,
+                     const Config& config);
 
 // THE list of passes, in order: those that decide about the whole step, and those for the graph
 // that one role runs. `taskgraphs`: how many the step has.

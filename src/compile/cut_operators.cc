@@ -73,8 +73,15 @@ void check_strided(const ShardingRequest& request) {
   }
 }
 
+// The devices that the operators of a group are cut over, as the first replica has them.
+Machine machine_of_group(const Placement& placement, const ClusterShape& cluster, int group) {
+  std::vector<int> devices;
+  for (int stage : placement.stages_of(group)) devices.push_back(placement.device({0, stage, 0}));
+  return machine_of(cluster, devices);
+}
+
 // Whether the first stage lies on several workers, each of which has rows of its own.
-bool inputs_are_cut(const Placement& placement, const Cluster& cluster) {
+bool inputs_are_cut(const Placement& placement, const ClusterShape& cluster) {
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
     const size_t here = placement.devices_of_group(0, worker, cluster).size();
     if (here > 0 && here < static_cast<size_t>(placement.parts(0))) return true;
@@ -112,8 +119,8 @@ std::vector<bool> gradients_of_all(const ShardingRequest& request, const Shardin
 
 class OperatorCutter {
  public:
-  OperatorCutter(const StepRecording& recording, const Placement& placement, const Cluster& cluster,
-                 const std::map<std::string, Layout>& homes)
+  OperatorCutter(const StepRecording& recording, const Placement& placement,
+                 const ClusterShape& cluster, const std::map<std::string, Layout>& homes)
       : recording_(recording), placement_(placement), cluster_(cluster), homes_(homes) {}
 
   CutStep run() {
@@ -152,6 +159,7 @@ class OperatorCutter {
     const Graph& whole = recording_.whole();
     ShardingRequest request{whole, static_cast<int>(roles.size())};
     request.homes = homes_of_leaves(whole, homes_);
+    request.machine = machine_of_group(placement_, cluster_, group);
     if (!placement_.is_pipeline()) {
       request.asked_by = placement_.asked_by;
       request.inputs_are_cut = inputs_are_cut(placement_, cluster_);
@@ -167,7 +175,7 @@ class OperatorCutter {
 
   const StepRecording& recording_;
   const Placement& placement_;
-  const Cluster& cluster_;
+  const ClusterShape& cluster_;
   const std::map<std::string, Layout>& homes_;
   CutStep cut_;
 };
@@ -175,7 +183,7 @@ class OperatorCutter {
 }  // namespace
 
 CutStep cut_operators(const StepRecording& recording, const Placement& placement,
-                      const Cluster& cluster, const std::map<std::string, Layout>& homes) {
+                      const ClusterShape& cluster, const std::map<std::string, Layout>& homes) {
   return OperatorCutter(recording, placement, cluster, homes).run();
 }
 

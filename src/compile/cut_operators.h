@@ -31,7 +31,7 @@ struct CutStep {
 // The graphs of `recording` went through the passes for the whole step. `homes`: see
 // CompileOptions. Throws epl::Error where the scopes ask for what cannot be.
 CutStep cut_operators(const StepRecording& recording, const Placement& placement,
-                      const Cluster& cluster, const std::map<std::string, Layout>& homes);
+                      const ClusterShape& cluster, const std::map<std::string, Layout>& homes);
 
 // A gradient that every part has is taken from the first one.
 void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part);

@@ -18,7 +18,7 @@ std::vector<std::string> names_of(const std::vector<Strategy>& taskgraphs) {
   return names;
 }
 
-std::string asked_by(const std::vector<Strategy>& taskgraphs, const Cluster& cluster) {
+std::string asked_by(const std::vector<Strategy>& taskgraphs, const ClusterShape& cluster) {
   std::vector<std::string> lines = names_of(taskgraphs);
   if (lines.empty()) {
     lines.push_back(
@@ -29,7 +29,7 @@ std::string asked_by(const std::vector<Strategy>& taskgraphs, const Cluster& clu
 
 // A replica's first stage lies on whole workers, or several lie on one: else a worker would hold a
 // part of one replica and a part of another, and read rows of both.
-void check_workers(const Placement& placement, const Cluster& cluster) {
+void check_workers(const Placement& placement, const ClusterShape& cluster) {
   const int slices = placement.devices_of_group(0);
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
     const auto devices = static_cast<int>(placement.devices_of_group(0, worker, cluster).size());
@@ -125,7 +125,7 @@ void place_stages(const std::vector<Strategy>& taskgraphs, int stages, Placement
 
 }  // namespace
 
-Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
+Placement find_placement(const std::vector<Strategy>& taskgraphs, const ClusterShape& cluster,
                          const Config& config, bool cut_parameters, const std::string& who) {
   Placement placement;
   // A single device runs all parts one after the other, as it would without any strategy.
@@ -152,7 +152,7 @@ Placement find_placement(const std::vector<Strategy>& taskgraphs, const Cluster&
   return placement;
 }
 
-std::string describe_folding(const std::vector<Strategy>& taskgraphs, const Cluster& cluster) {
+std::string describe_folding(const std::vector<Strategy>& taskgraphs, const ClusterShape& cluster) {
   const bool wide = std::any_of(taskgraphs.begin(), taskgraphs.end(),
                                 [](const Strategy& strategy) { return strategy.device_count > 1; });
   if (cluster.total_gpu_num > 1 || (taskgraphs.size() < 2 && !wide)) return "";

@@ -97,7 +97,7 @@ void check_auto_parallel(const std::vector<Strategy>& taskgraphs, const Config& 
             "either auto.auto_parallel or scopes and a default strategy");
 }
 
-void check_devices(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
+void check_devices(const std::vector<Strategy>& taskgraphs, const ClusterShape& cluster,
                    const Config& config, const std::string& who) {
   if (taskgraphs.empty()) return;
   std::vector<int64_t> counts;

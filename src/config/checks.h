@@ -24,7 +24,7 @@ void check_auto_parallel(const std::vector<Strategy>& taskgraphs, const Config& 
 // The devices are shared out evenly over model replicas. One replica takes the sum of the
 // TaskGraphs' device counts, with cluster.colocate_split_and_replicate the largest of them. No
 // TaskGraphs are fine. `who`: whom an error names in place of the scopes.
-void check_devices(const std::vector<Strategy>& taskgraphs, const Cluster& cluster,
+void check_devices(const std::vector<Strategy>& taskgraphs, const ClusterShape& cluster,
                    const Config& config, const std::string& who = "");
 
 }  // namespace epl

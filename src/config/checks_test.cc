@@ -18,7 +18,12 @@ Strategy cut(int devices, const std::string& name, int line) {
   return split(devices, name, SourceLocation{"net.cc", line});
 }
 
-Cluster cluster_of(int workers, int devices) { return Cluster{workers, 0, devices}; }
+Cluster cluster_of(int workers, int devices) {
+  Cluster cluster;
+  cluster.worker_num = workers;
+  cluster.total_gpu_num = devices;
+  return cluster;
+}
 
 Config colocated() { return Config{{"cluster.colocate_split_and_replicate", true}}; }
 

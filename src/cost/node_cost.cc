@@ -7,15 +7,15 @@
 #include <set>
 
 #include "ops/facts.h"
+#include "ops/rule.h"
 
 namespace epl {
 namespace {
 
-// Without the underscore of a variant that writes in place: it does the same work.
-std::string name_of(const Node& node) {
-  std::string name = node.op.operator_name().name;
-  if (name.back() == '_') name.pop_back();
-  return name;
+const OperatorCost& cost_of(const Node& node) {
+  static const OperatorCost unknown;
+  const OperatorFacts* facts = find_facts(node.op);
+  return facts == nullptr ? unknown : facts->cost;
 }
 
 const TensorType* type_at(const Graph& graph, const Node& node, size_t argument) {
@@ -34,106 +34,22 @@ const TensorType* result_type(const Graph& graph, const Node& node) {
   return nullptr;
 }
 
-// Matrix products: the argument whose last dimension is summed over, and how much slower than a
-// large product it is; those of a batch are small ones.
-struct Product {
-  size_t left;
-  double slower_by;
-};
-const std::map<std::string, Product> kProducts = {
-    {"aten::mm", {0, 1}},    {"aten::addmm", {1, 1}},  {"aten::_addmm_activation", {1, 1}},
-    {"aten::bmm", {0, 2}},   {"aten::matmul", {0, 2}}, {"aten::baddbmm", {1, 2}},
-    {"aten::mv", {0, 8}},  // each element of the matrix is read for one product
-    {"aten::addmv", {1, 8}}, {"aten::dot", {0, 8}}};
+double flops_of_product(const Graph& graph, const Node& node, const OperatorCost& row) {
+  const TensorType* left = type_at(graph, node, row.argument);
+  const TensorType* result = result_type(graph, node);
+  if (left == nullptr || result == nullptr || left->sizes.empty()) return 0;
+  return 2 * static_cast<double>(result->numel()) * static_cast<double>(left->sizes.back());
+}
 
-// Convolutions: where the input and `transposed` stand; the weight follows the input.
-struct Convolution {
-  size_t input;
-  size_t transposed;
-  double products;  // of the size of the forward one
-};
-const std::map<std::string, Convolution> kConvolutions = {
-    {"aten::convolution", {0, 6, 1}},
-    {"aten::_convolution", {0, 6, 1}},
-    {"aten::convolution_overrideable", {0, 6, 1}},
-    {"aten::convolution_backward", {1, 7, 2}},  // of the input and of the weight
-    {"aten::convolution_backward_overrideable", {1, 7, 2}}};
-
-// Attention as one operator: where the query stands, with the key behind it, and how many products
-// it makes of all queries with all keys.
-struct Attention {
-  size_t query;
-  size_t is_causal;
-  double products;
-};
-const std::map<std::string, Attention> kAttentions = {
-    {"aten::_scaled_dot_product_flash_attention_for_cpu", {0, 4, 2}},
-    // The scores once more, then the gradients of weights, value, query and key.
-    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", {1, 7, 5}}};
-
-// Recurrent layers of oneDNN, whose input stands first, the two weights behind it.
-const std::map<std::string, double> kProductsOfRecurrentLayers = {
-    {"aten::mkldnn_rnn_layer", 1},
-    {"aten::mkldnn_rnn_layer_backward", 2}};  // of the input and of the weights
-
-// Operators whose arithmetic outweighs their traffic: seconds an element of the largest tensor they
-// touch, on one core.
-const std::map<std::string, double> kSecondsPerElement = {
-    // The generator of LibTorch gives one number after another.
-    {"aten::bernoulli", 7e-9},
-    {"aten::native_dropout", 7e-9},
-    {"aten::uniform", 7e-9},
-    {"aten::rand", 7e-9},
-    {"aten::rand_like", 7e-9},
-    {"aten::normal", 10e-9},
-    {"aten::normal_functional", 10e-9},
-    {"aten::randn", 10e-9},
-    {"aten::randn_like", 10e-9},
-    // Exponentials and the like, in vectors.
-    {"aten::exp", 1e-9},
-    {"aten::log", 1e-9},
-    {"aten::tanh", 2e-9},
-    {"aten::sigmoid", 1e-9},
-    {"aten::sin", 1e-9},
-    {"aten::cos", 1e-9},
-    {"aten::erf", 1e-9},
-    {"aten::gelu", 1e-9},
-    {"aten::gelu_backward", 2e-9},
-    {"aten::silu", 1e-9},
-    {"aten::silu_backward", 1e-9},
-    {"aten::softplus", 2e-9},
-    {"aten::_softmax", 1e-9},
-    {"aten::_safe_softmax", 2e-9},
-    {"aten::_log_softmax", 1e-9},
-    // Several passes over the tensor.
-    {"aten::native_layer_norm", 1e-9},
-    {"aten::native_batch_norm", 2e-9},
-    {"aten::native_batch_norm_backward", 3e-9},
-    {"aten::max_pool2d_with_indices", 6e-9},
-    // Element by element, by indices or masks.
-    {"aten::masked_fill", 2e-9},
-    {"aten::index_put", 5e-9},
-    {"aten::_index_put_impl", 5e-9},
-    {"aten::index_add", 3e-9},
-    {"aten::scatter_add", 3e-9},
-    {"aten::sort", 60e-9},
-    {"aten::topk", 30e-9},
-};
-
-// They read as many elements of their first argument as they give.
-const std::set<std::string> kGathers = {"aten::embedding",     "aten::index_select",  "aten::index",
-                                        "aten::gather",        "aten::select_copy",   "aten::take",
-                                        "aten::embedding_bag", "aten::_embedding_bag"};
-
-double flops_of_convolution(const Graph& graph, const Node& node, const Convolution& row) {
-  const TensorType* input = type_at(graph, node, row.input);
-  const TensorType* weight = type_at(graph, node, row.input + 1);
+double flops_of_convolution(const Graph& graph, const Node& node, const OperatorCost& row) {
+  const TensorType* input = type_at(graph, node, row.argument);
+  const TensorType* weight = type_at(graph, node, row.argument + 1);
   if (input == nullptr || weight == nullptr || weight->sizes.empty()) return 0;
-  const c10::IValue& transposed = node.arguments[row.transposed].constant;
+  const c10::IValue& transposed = node.arguments[row.flag].constant;
   // What one element meets: of the output, or of the input where the convolution is transposed.
   const bool from_input = transposed.isBool() && transposed.toBool();
   const TensorType* met = input;
-  if (!from_input) met = row.input == 0 ? result_type(graph, node) : type_at(graph, node, 0);
+  if (!from_input) met = row.argument == 0 ? result_type(graph, node) : type_at(graph, node, 0);
   if (met == nullptr) return 0;
   const double products = static_cast<double>(weight->numel()) /
                           static_cast<double>(std::max<int64_t>(1, weight->sizes[0]));
@@ -141,22 +57,22 @@ double flops_of_convolution(const Graph& graph, const Node& node, const Convolut
 }
 
 // A causal one leaves out the keys behind a query.
-double flops_of_attention(const Graph& graph, const Node& node, const Attention& row) {
-  const TensorType* query = type_at(graph, node, row.query);
-  const TensorType* key = type_at(graph, node, row.query + 1);
+double flops_of_attention(const Graph& graph, const Node& node, const OperatorCost& row) {
+  const TensorType* query = type_at(graph, node, row.argument);
+  const TensorType* key = type_at(graph, node, row.argument + 1);
   if (query == nullptr || key == nullptr || query->sizes.size() != 4) return 0;
   const auto queries = static_cast<double>(query->sizes[2]);
   const auto keys = static_cast<double>(key->sizes[2]);
   const double seen = std::min(queries, keys);
   const double causal = (queries - seen) * keys + seen * (seen + 1) / 2;
-  const bool is_causal = node.arguments[row.is_causal].constant.toBool();
+  const bool is_causal = node.arguments[row.flag].constant.toBool();
   const double pairs = is_causal ? causal : queries * keys;
   return 2 * row.products * pairs * static_cast<double>(query->numel()) /
          std::max<double>(1, queries);
 }
 
 // Each element of time and batch meets both weights.
-double flops_of_recurrent_layer(const Graph& graph, const Node& node, double products) {
+double flops_of_recurrent_layer(const Graph& graph, const Node& node, const OperatorCost& row) {
   const TensorType* input = type_at(graph, node, 0);
   const TensorType* of_input = type_at(graph, node, 1);
   const TensorType* of_state = type_at(graph, node, 2);
@@ -165,7 +81,7 @@ double flops_of_recurrent_layer(const Graph& graph, const Node& node, double pro
   }
   const double rows = static_cast<double>(input->numel()) /
                       static_cast<double>(std::max<int64_t>(1, input->sizes.back()));
-  return 2 * products * rows * static_cast<double>(of_input->numel() + of_state->numel());
+  return 2 * row.products * rows * static_cast<double>(of_input->numel() + of_state->numel());
 }
 
 double bytes_of(const TensorType& type) {
@@ -196,63 +112,50 @@ Traffic traffic_of(const Graph& graph, const Node& node) {
   for_each_output(node, [&](ValueId id) {
     if (storages.count(graph.value(id).storage) == 0) add(made, id);
   });
-  if (kGathers.count(name_of(node)) != 0) return {2 * made.bytes, made.elements};
+  if (cost_of(node).kind == OperatorCost::Kind::kGather) return {2 * made.bytes, made.elements};
   return {made.bytes + read.bytes, std::max(made.elements, read.elements)};
 }
 
 double slower_by(const Graph& graph, const Node& node) {
   const TensorType* type = result_type(graph, node);
   const double wide = type != nullptr && type->item_bytes() == 8 ? 2 : 1;  // half fit into a vector
-  const auto product = kProducts.find(name_of(node));
-  return product == kProducts.end() ? wide : wide * product->second.slower_by;
+  return wide * cost_of(node).slower_by;
 }
 
 }  // namespace
 
 double NodeCosts::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 
-bool is_view(const Graph& graph, const Node& node) {
-  if (!written_arguments(node).empty() || node.expects) return false;
-  std::set<ValueId> read;
-  for_each_input(node, [&](ValueId id) { read.insert(graph.value(id).storage); });
-  bool any = false;
-  bool all = true;
-  for_each_output(node, [&](ValueId id) {
-    any = true;
-    all &= read.count(graph.value(id).storage) != 0;
-  });
-  return any && all;
-}
-
 double estimated_flops(const Graph& graph, const Node& node) {
-  const auto product = kProducts.find(name_of(node));
-  if (product != kProducts.end()) {
-    const TensorType* left = type_at(graph, node, product->second.left);
-    const TensorType* result = result_type(graph, node);
-    if (left == nullptr || result == nullptr || left->sizes.empty()) return 0;
-    return 2 * static_cast<double>(result->numel()) * static_cast<double>(left->sizes.back());
-  }
-  const auto convolution = kConvolutions.find(name_of(node));
-  if (convolution != kConvolutions.end()) {
-    return flops_of_convolution(graph, node, convolution->second);
-  }
-  const auto attention = kAttentions.find(name_of(node));
-  if (attention != kAttentions.end()) return flops_of_attention(graph, node, attention->second);
-  const auto recurrent = kProductsOfRecurrentLayers.find(name_of(node));
-  if (recurrent != kProductsOfRecurrentLayers.end()) {
-    return flops_of_recurrent_layer(graph, node, recurrent->second);
+  const OperatorCost& row = cost_of(node);
+  switch (row.kind) {
+    case OperatorCost::Kind::kProduct:
+      return flops_of_product(graph, node, row);
+    case OperatorCost::Kind::kConvolution:
+      return flops_of_convolution(graph, node, row);
+    case OperatorCost::Kind::kAttention:
+      return flops_of_attention(graph, node, row);
+    case OperatorCost::Kind::kRecurrent:
+      return flops_of_recurrent_layer(graph, node, row);
+    case OperatorCost::Kind::kTraffic:
+    case OperatorCost::Kind::kFree:
+    case OperatorCost::Kind::kGather:
+    case OperatorCost::Kind::kElements:
+      return 0;
   }
   return 0;
 }
 
 double estimated_seconds(const Graph& graph, const Node& node, const Machine& machine) {
   if (is_view(graph, node) || makes_uninitialized(node.op)) return 0;
+  const DeviceSpeed& device = machine.device;
   const Traffic traffic = traffic_of(graph, node);
-  const auto row = kSecondsPerElement.find(name_of(node));
-  const double each = row == kSecondsPerElement.end() ? 0 : row->second;
+  // Rows have the seconds of a device as it is by default.
+  const double slower = DeviceSpeed().flops_per_second / device.flops_per_second;
+  const double each = cost_of(node).seconds_per_element * slower;
   const double arithmetic = estimated_flops(graph, node) * slower_by(graph, node);
-  return machine.seconds_per_call +
-         std::max({arithmetic / machine.flops_per_second, traffic.bytes / machine.bytes_per_second,
+  return device.seconds_per_call +
+         std::max({arithmetic / device.flops_per_second, traffic.bytes / device.bytes_per_second,
                    each * traffic.elements});
 }
 

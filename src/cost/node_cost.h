@@ -11,17 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "cost/machine.h"
 #include "ir/graph.h"
 
 namespace epl {
-
-// One core of a server of today. Only the ratios matter where work is shared out, and they change
-// little from one to the next. Measured with LibTorch 1.13 and OpenBLAS on one thread.
-struct Machine {
-  double flops_per_second = 90e9;  // a large float32 matrix product
-  double bytes_per_second = 20e9;  // a pointwise operator, reading and writing
-  double seconds_per_call = 2e-6;  // dispatch and allocation
-};
 
 struct NodeCosts {
   std::vector<double> seconds;  // one a node of the Graph
@@ -29,9 +22,6 @@ struct NodeCosts {
 
   double total() const;
 };
-
-// Whether the node only changes how memory is seen: a Plan needs no call for it.
-bool is_view(const Graph& graph, const Node& node);
 
 // Multiplications and additions of matrix products and convolutions; 0 for other operators.
 double estimated_flops(const Graph& graph, const Node& node);

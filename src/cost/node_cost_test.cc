@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/libtorch.h"
 #include "ir/text.h"
+#include "ops/facts.h"
 #include "tests/models/steps.h"
 
 namespace epl {
@@ -155,7 +156,7 @@ TEST(NodeCost, OfAWriteInPlaceIsNotThatOfAView) {
       "  %1: f32[1000,3000] @%0 = aten::relu_(%0) {forward}\n",
       "%1");
   EXPECT_FALSE(write.view());
-  EXPECT_NEAR(write.seconds(), 12e6 / Machine().bytes_per_second, 1e-5);
+  EXPECT_NEAR(write.seconds(), 12e6 / DeviceSpeed().bytes_per_second, 1e-5);
 }
 
 TEST(NodeCost, OfALookUpIsThatOfTheRowsItGives) {
@@ -175,13 +176,13 @@ TEST(NodeCost, IsTheSlowerOfArithmeticAndTraffic) {
       "  %0: f32[1000,1000] = input 0\n"
       "  %1: f32[1000,1000] = aten::mm(%0, %0) {forward}\n",
       "%1");
-  EXPECT_NEAR(square.seconds(), 2e9 / Machine().flops_per_second, 1e-5);
+  EXPECT_NEAR(square.seconds(), 2e9 / DeviceSpeed().flops_per_second, 1e-5);
   const LastNode outer(
       "  %0: f32[1000,1] = input 0\n"
       "  %1: f32[1,1000] = input 1\n"
       "  %2: f32[1000,1000] = aten::mm(%0, %1) {forward}\n",
       "%2");
-  EXPECT_NEAR(outer.seconds(), 4e6 / Machine().bytes_per_second, 1e-5);
+  EXPECT_NEAR(outer.seconds(), 4e6 / DeviceSpeed().bytes_per_second, 1e-5);
 }
 
 Graph three_sums() {

@@ -70,6 +70,7 @@ StageCutsRequest request_for(int stages, const Model& model, const Config& confi
   request.chunks_per_stage = schedule.chunks_per_stage;
   request.micro_batches = schedule.micro_batches;
   request.in_flight = make_schedule(schedule).in_flight;
+  request.bytes_per_second = machine_of(cluster).link.sent_bytes_per_second;
   request.device_bytes = device_bytes(config, cluster);
   request.optimizer_state = most_state_per_parameter(model);
   request.asked_by = config.asked_by("auto.auto_parallel");
@@ -118,7 +119,7 @@ int forward_calls(const Graph& graph) {
 
 AutoStages choose_stages(const Graph& graph, const Model& model, const Config& config, Job& job,
                          int64_t rows) {
-  const NodeCosts costs = node_costs(graph);
+  const NodeCosts costs = node_costs(graph, machine_of(job.cluster()));
   const std::vector<int> tried = candidates(config, job.cluster());
   const auto recorded = static_cast<double>(recorded_rows(graph));
   AutoStages choice;

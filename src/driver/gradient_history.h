@@ -2,9 +2,10 @@
 //
 // In the plain loop of LibTorch 1 zero_grad() leaves zeros where a gradient once was, and the
 // optimizer goes on with them: momentum, weight decay and moments of a head move on in the steps of
-// other heads. So what one trainer gave a gradient coasts in the steps of every trainer whose
-// optimizer holds it: the history is the process's, held by the Job and shared by its trainers.
-// From LibTorch 2.0 on nothing coasts, and the history tells where the states of optimizers lie.
+// other heads. So what one trainer gave a gradient is updated with zeros in the steps of every
+// trainer whose optimizer holds it: the history is the process's, held by the Job and shared by its
+// trainers. From LibTorch 2.0 on nothing is, and the history tells where the states of optimizers
+// lie.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "layout/layout.h"
+#include "layout/shard.h"
 #include "program/placement.h"
 
 namespace epl {
 
 // Where a parameter that is updated lies, with the states of its optimizer.
 struct Home {
-  std::vector<int> stages;  // that have a gradient of it, in order
-  // Of a parameter that is cut over devices: the piece of each of `stages`.
-  int cut_dim = -1;
-  std::vector<Piece> pieces = {};
+  std::vector<int> stages;         // that have a gradient of it, in order
+  std::vector<Shard> shards = {};  // of a parameter that is cut over devices: by `stages`
 
   bool operator==(const Home& other) const;
 };

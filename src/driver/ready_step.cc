@@ -141,13 +141,13 @@ std::vector<at::Tensor> ReadyStep::leaves_for(int device) {
 bool ReadyStep::owns_state(size_t stage, int index) const {
   const auto number = static_cast<int>(stage);
   const PlanLeaf& leaf = plan().programs[stage].leaves[static_cast<size_t>(index)];
-  return leaf.cut_dim >= 0 || placement().stages_of(placement().group(number))[0] == number;
+  return leaf.shard.is_cut() || placement().stages_of(placement().group(number))[0] == number;
 }
 
 at::Tensor ReadyStep::piece_of_state(size_t stage, int index, const at::Tensor& whole) const {
   const PlanLeaf& leaf = plan().programs[stage].leaves[static_cast<size_t>(index)];
-  if (leaf.cut_dim < 0) return whole;
-  return whole.narrow(leaf.cut_dim, leaf.piece.begin, leaf.piece.length);
+  if (!leaf.shard.is_cut()) return whole;
+  return whole.narrow(leaf.shard.dim, leaf.shard.piece.begin, leaf.shard.piece.length);
 }
 
 // Which rows of a micro batch this worker has, where its parts lie on several workers.

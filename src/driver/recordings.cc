@@ -349,7 +349,7 @@ CompileOptions Recordings::compile_options() const {
   if (subject_.job.workers() == nullptr) return options;
   std::map<const c10::TensorImpl*, Layout> homes;
   subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {
-    homes[parameter] = home.cut_dim < 0 ? Layout::whole() : Layout::cut(home.cut_dim);
+    homes[parameter] = home.shards.empty() ? Layout::whole() : Layout::cut(home.shards[0].dim);
   });
   for (const auto& [name, parameter] : subject_.model.parameters()) {
     const auto home = homes.find(parameter.unsafeGetTensorImpl());
@@ -437,7 +437,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     forget_all();
     return find(batch, sample, step);
   }
-  // Which parameters coast may have changed, by another trainer as well.
+  // Which parameters have zero gradients may have changed, by another trainer as well.
   GradientHistory& history = subject_.job.gradient_history();
   const bool woke = kZeroGradLeavesZeros && last_->gradients().somebody_woke();
   if (changed || moved || woke || history.version() != bound_history_) {

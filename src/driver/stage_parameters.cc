@@ -64,11 +64,12 @@ void for_each_piece_of_others(const Job& job, const ReadyStep& step, const Visit
   };
   for (const auto& holder : step.gradients().holders()) {
     const at::Tensor& parameter = holder.parameter;
-    for (size_t i = 0; i < holder.pieces.size(); ++i) {
-      if (!is_here({holder.stages[i]})) visit(parameter, holder.cut_dim, holder.pieces[i]);
+    for (size_t i = 0; i < holder.shards.size(); ++i) {
+      if (is_here({holder.stages[i]})) continue;
+      visit(parameter, holder.shards[i].dim, holder.shards[i].piece);
     }
     const bool elsewhere =
-        holder.cut_dim < 0 && !is_here(holder.stages) && !is_here(holder.readers);
+        holder.shards.empty() && !is_here(holder.stages) && !is_here(holder.readers);
     if (elsewhere && parameter.dim() > 0) visit(parameter, 0, Piece{0, parameter.size(0)});
   }
 }
@@ -95,7 +96,7 @@ int first_holder(const ReadyStep& step, const std::vector<int>& stages, const Cl
 
 void check_updates_of_pieces(const Job& job, const ReadyStep& step, Model& model) {
   for (const auto& holder : step.gradients().holders()) {
-    if (holder.cut_dim < 0 || is_on_one_worker(job, step, holder)) continue;
+    if (holder.shards.empty() || is_on_one_worker(job, step, holder)) continue;
     for (size_t optimizer : model.optimizers_of(holder.parameter)) {
       EPL_CHECK(model.update(optimizer).fused(),
                 concat("`", name_of(model, holder.parameter), "` is cut over several workers, and ",
@@ -126,12 +127,12 @@ void gather_pieces(Job& job, const ReadyStep& step, Among among, const PiecesOf&
     if (members.size() == 1 || members.count(here) == 0) continue;
     Communicator* const group =
         among == Among::kAll ? job.workers() : step.ways().workers_of(holder.stages);
-    for (size_t i = 0; i < holder.pieces.size(); ++i) {
+    for (size_t i = 0; i < holder.shards.size(); ++i) {
       const std::set<int> have = workers_with(step, {holder.stages[i]}, job.cluster());
       if (have.size() == members.size()) continue;
-      const Piece& piece = holder.pieces[i];
+      const Piece& piece = holder.shards[i].piece;
       for (const at::Tensor& whole : pieces_of(holder.parameter)) {
-        const at::Tensor own = whole.narrow(holder.cut_dim, piece.begin, piece.length);
+        const at::Tensor own = whole.narrow(holder.shards[i].dim, piece.begin, piece.length);
         add_travel(own, members, *have.begin(), group, travels);
       }
     }
@@ -169,7 +170,7 @@ void gather_parameters(Job& job, const ReadyStep& step, Gather which) {
   }
   Travels travels;
   for (const auto& holder : step.gradients().holders()) {
-    if (holder.cut_dim >= 0) continue;
+    if (!holder.shards.empty()) continue;
     const std::set<int> workers = workers_with(step, holder.stages, job.cluster());
     if (static_cast<int>(workers.size()) == job.cluster().worker_num) continue;
     const std::set<int> reading = workers_with(step, holder.readers, job.cluster());

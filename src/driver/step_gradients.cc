@@ -43,7 +43,7 @@ void StepGradients::find_entries() {
   const auto key_of = [&](size_t program, size_t gradient) {
     const Program& holder = step_.plan.programs[program];
     const int leaf = holder.gradients[gradient].leaf;
-    const bool cut = holder.leaves[static_cast<size_t>(leaf)].cut_dim >= 0;
+    const bool cut = holder.leaves[static_cast<size_t>(leaf)].shard.is_cut();
     return Key{leaf, cut ? static_cast<int>(program) : -1};
   };
   std::map<Key, std::vector<Contribution>> parts;
@@ -81,7 +81,7 @@ StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& pa
   const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(leaf)];
   const int stage = devices_.places[first.device].stage;
   const bool tied = step_.plan.is_tied(stage, static_cast<int>(first.gradient));
-  return {leaf, source.name, source.tensor, parts, tied, own.cut_dim, own.piece.begin};
+  return {leaf, source.name, source.tensor, parts, tied, own.shard};
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -127,9 +127,8 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
     for (int stage : stages) {
       const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
       const PlanLeaf& own = holder.leaves[static_cast<size_t>(leaf)];
-      if (own.cut_dim < 0) break;
-      home.cut_dim = own.cut_dim;
-      home.pieces.push_back(own.piece);
+      if (!own.shard.is_cut()) break;
+      home.shards.push_back(own.shard);
     }
     history.add(step_.graph.leaves[static_cast<size_t>(leaf)].name, parameter, home,
                 devices_.whose);
@@ -150,13 +149,13 @@ void StepGradients::bind_updates(Model& model, GradientHistory& history) {
     auto& list = updates_.emplace_back();
     for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
   }
-  bind_coasting(model, history);
+  bind_zero_gradient_updates(model, history);
 }
 
 void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) const {
   const Entry& first = entries_[entries[0]];
   part.entries.push_back(entries);
-  if (first.cut_dim < 0) {
+  if (!first.shard.is_cut()) {
     part.gradients.push_back(bound(first));
     part.summed.push_back({first.parameter, gradient(first.parts[0]), {}, {}});
     return;
@@ -166,8 +165,8 @@ void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) c
   for (size_t index : entries) {
     const Entry& entry = entries_[index];
     ParameterGradient piece = bound(entry);
-    summed.pieces.push_back({entry.cut_dim, entry.begin, piece.gradient, {}});
-    whole.pieces.push_back({entry.cut_dim, entry.begin, piece.gradient, std::move(piece.addends)});
+    summed.pieces.push_back({entry.shard, piece.gradient, {}});
+    whole.pieces.push_back({entry.shard, piece.gradient, std::move(piece.addends)});
   }
   part.gradients.push_back(std::move(whole));
   part.summed.push_back(std::move(summed));
@@ -178,7 +177,7 @@ void StepGradients::refresh_late() {
     for (auto& part : list) {
       for (size_t i = 0; i < part.entries.size(); ++i) {
         const Entry& entry = entries_[part.entries[i][0]];
-        if (entry.cut_dim >= 0 || !made_late(entry)) continue;
+        if (entry.shard.is_cut() || !made_late(entry)) continue;
         part.summed[i] = sum_of(entry);
         part.gradients[i] = is_sparse(entry.parts[0]) ? part.summed[i] : bound(entry);
       }
@@ -213,23 +212,23 @@ std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
 // As the gradient of what this worker has of the parameter.
 ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Home& home) const {
   const at::Tensor whole = parameter.detach();
-  if (home.cut_dim < 0) return {parameter, at::zeros_like(whole), {}, {}};
+  if (home.shards.empty()) return {parameter, at::zeros_like(whole), {}, {}};
   ParameterGradient zeros{parameter, {}, {}, {}};
   std::set<int64_t> begins;  // devices with other rows may have the same piece
-  for (size_t i = 0; i < home.pieces.size(); ++i) {
-    const Piece& piece = home.pieces[i];
+  for (size_t i = 0; i < home.shards.size(); ++i) {
+    const Piece& piece = home.shards[i].piece;
     if (!has_one_of({home.stages[i]}) || !begins.insert(piece.begin).second) continue;
-    const at::Tensor own = whole.narrow(home.cut_dim, piece.begin, piece.length);
-    zeros.pieces.push_back({home.cut_dim, piece.begin, at::zeros(own.sizes(), own.options()), {}});
+    const at::Tensor own = whole.narrow(home.shards[i].dim, piece.begin, piece.length);
+    zeros.pieces.push_back({home.shards[i], at::zeros(own.sizes(), own.options()), {}});
   }
   return zeros;
 }
 
-// A layer that is frozen in mid-training, or that other steps train, coasts on its momentum, which
-// lies with the stage that the layer was in (in LibTorch 1; later it rests there). Where its
-// optimizer has gradients as well, all of them are one call: an optimizer of the user's own may
-// count its steps.
-void StepGradients::bind_coasting(Model& model, const GradientHistory& history) {
+// A layer that is frozen in mid-training, or that other steps train, is updated with a zero
+// gradient and goes on by its momentum, which lies with the stage that the layer was in (in
+// LibTorch 1; later it rests there). Where its optimizer has gradients as well, all of them are one
+// call: an optimizer of the user's own may count its steps.
+void StepGradients::bind_zero_gradient_updates(Model& model, const GradientHistory& history) {
   std::set<c10::TensorImpl*> has_gradient;
   for (const auto& holders : holders_) has_gradient.insert(holders.parameter.unsafeGetTensorImpl());
   std::map<size_t, Part> parts;
@@ -250,7 +249,7 @@ void StepGradients::bind_coasting(Model& model, const GradientHistory& history) 
       parts[optimizer].gradients.push_back(std::move(zeros));
     }
   }
-  for (auto& [optimizer, part] : parts) add_coasting(std::move(part));
+  for (auto& [optimizer, part] : parts) add_zero_gradient_updates(std::move(part));
 }
 
 bool StepGradients::somebody_woke() const {
@@ -258,23 +257,23 @@ bool StepGradients::somebody_woke() const {
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });
 }
 
-void StepGradients::zero_coasting() {
+void StepGradients::clear_zero_gradients() {
   const c10::AutoGradMode no_grad(false);
   for (at::Tensor& zeros : written_zeros_) zeros.zero_();
 }
 
-void StepGradients::add_coasting(Part coasting) {
+void StepGradients::add_zero_gradient_updates(Part updates) {
   for (auto list = updates_.rbegin(); list != updates_.rend(); ++list) {
     for (auto& part : *list) {
-      if (part.optimizer != coasting.optimizer) continue;
-      part.gradients.insert(part.gradients.end(), coasting.gradients.begin(),
-                            coasting.gradients.end());
-      part.summed.insert(part.summed.end(), coasting.gradients.begin(), coasting.gradients.end());
+      if (part.optimizer != updates.optimizer) continue;
+      part.gradients.insert(part.gradients.end(), updates.gradients.begin(),
+                            updates.gradients.end());
+      part.summed.insert(part.summed.end(), updates.gradients.begin(), updates.gradients.end());
       return;
     }
   }
-  coasting.summed = coasting.gradients;
-  updates_.emplace_back().push_back(std::move(coasting));
+  updates.summed = updates.gradients;
+  updates_.emplace_back().push_back(std::move(updates));
 }
 
 void StepGradients::sum_into_first(DeviceTeam& team) {

@@ -42,7 +42,7 @@ class StepGradients {
     std::vector<ParameterGradient> gradients;  // with all that is still to be added
     std::vector<ParameterGradient> summed;     // after sum_into_first()
     // For each of `gradients` its entry, or where it has pieces, theirs; none for parameters that
-    // coast.
+    // are updated with a zero gradient.
     std::vector<std::vector<size_t>> entries;
   };
   // Parameters in `history` that this step gives no gradient get zeros; what it gives one is added.
@@ -55,7 +55,7 @@ class StepGradients {
   };
   const std::vector<Holders>& holders() const { return holders_; }
   // Before each update.
-  void zero_coasting();
+  void clear_zero_gradients();
   // Whether somebody else's backward() has given a gradient to a parameter that never had one.
   bool somebody_woke() const;
   // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
@@ -72,9 +72,7 @@ class StepGradients {
     at::Tensor parameter;
     std::vector<Contribution> parts;  // in the order of devices
     bool tied = false;                // stages that may lie on other workers have parts as well
-    // Of a parameter that is cut over devices: which piece. Each piece is an entry.
-    int cut_dim = -1;
-    int64_t begin = 0;
+    Shard shard = {};                 // of a parameter that is cut over devices; each is an entry
   };
   const std::vector<Entry>& entries() const { return entries_; }
   const at::Tensor& gradient(const Contribution& part) const;
@@ -101,8 +99,8 @@ class StepGradients {
   ParameterGradient bound(const Entry& entry) const;
   void add_update(const std::vector<size_t>& entries, Part& part) const;
   ParameterGradient sum_of(const Entry& entry) const;
-  void bind_coasting(Model& model, const GradientHistory& history);
-  void add_coasting(Part coasting);
+  void bind_zero_gradient_updates(Model& model, const GradientHistory& history);
+  void add_zero_gradient_updates(Part updates);
   ParameterGradient zeros_for(const at::Tensor& parameter, const Home& home) const;
   bool has_one_of(const std::vector<int>& stages) const;
   std::vector<int> readers_of(const at::Tensor& parameter) const;

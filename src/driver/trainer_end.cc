@@ -104,7 +104,7 @@ double Trainer::Impl::norm_of_reduced(ReadyStep& ready) {
   for (const auto& entry : ready.gradients().entries()) {
     // A piece counts where it is; what several have, once.
     const int stage = ready.place(static_cast<int>(entry.parts[0].device)).stage;
-    const auto& holders = entry.cut_dim < 0 ? stages.at(entry.leaf) : std::vector<int>{stage};
+    const auto& holders = !entry.shard.is_cut() ? stages.at(entry.leaf) : std::vector<int>{stage};
     counts.push_back(first_holder(ready, holders, job->cluster()) == job->cluster().worker_index);
   }
   return clip_gradients_of_workers(gradients, counts, asked, *job->workers());
@@ -144,7 +144,7 @@ class Trainer::Impl::End final : public StepEnd {
   void update() override {
     // The gradients that verify_step compares are whole ones.
     if (trainer_.verifies()) sum();
-    ready_.gradients().zero_coasting();
+    ready_.gradients().clear_zero_gradients();
     trainer_.update(ready_, summed_);
   }
 

@@ -109,12 +109,13 @@ void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double los
   for (size_t i = 0; i < reduced.size(); ++i) {
     const StepGradients::Entry& entry = ready.gradients().entries()[i];
     at::Tensor& gradient = gradients[entry.name];
-    if (entry.cut_dim < 0) {
+    if (!entry.shard.is_cut()) {
       gradient = reduced[i];
       continue;
     }
     if (!gradient.defined()) gradient = at::zeros_like(entry.parameter.detach());
-    gradient.narrow(entry.cut_dim, entry.begin, reduced[i].size(entry.cut_dim)).copy_(reduced[i]);
+    gradient.narrow(entry.shard.dim, entry.shard.piece.begin, entry.shard.piece.length)
+        .copy_(reduced[i]);
   }
   const std::string report = compare_with_plain(plain, model, gradients, loss, steps, config);
   std::clog << "epl: " << report << "\n";

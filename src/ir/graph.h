@@ -27,6 +27,7 @@
 
 #include "base/ids.h"
 #include "layout/layout.h"
+#include "layout/shard.h"
 #include "layout/tensor_type.h"
 
 namespace epl {
@@ -97,10 +98,7 @@ struct Leaf {
   int index = 0;
   std::string name;
   at::Tensor tensor;  // the user's own tensor, not a copy; undefined for inputs and seed
-  // On a device that has one piece of it: which one. The value has the sizes of the piece.
-  int cut_dim = -1;
-  Piece piece = {};
-  int64_t whole = 0;  // elements along that dimension
+  Shard shard = {};   // on a device that has a part of it; the value has the sizes of the part
 };
 
 // Where two stages of a pipeline use a parameter it has a gradient in each of them; else it comes

@@ -117,10 +117,7 @@ class GraphParser {
     if (leaf.kind == Leaf::Kind::kInput) leaf.index = line.small_integer();
     if (has_name) leaf.name = line.string();
     if (leaf.kind == Leaf::Kind::kConstant) parse_content(line, leaf);
-    const Shard shard = parse_shard(line);
-    leaf.cut_dim = shard.dim;
-    leaf.piece = shard.piece;
-    leaf.whole = shard.whole;
+    leaf.shard = parse_shard(line);
     if (line.take("index")) leaf.index = line.small_integer();
     if (line.take("named")) leaf.name = line.string();
     graph_.leaves.push_back(std::move(leaf));

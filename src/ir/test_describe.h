@@ -33,8 +33,8 @@ inline std::string describe(const Graph& graph) {
   for (const auto& strategy : graph.taskgraphs) out << strategy.str() << "\n";
   for (const auto& leaf : graph.leaves) {
     out << static_cast<int>(leaf.kind) << " " << leaf.index << leaf.name << value(leaf.value)
-        << " piece " << leaf.cut_dim << " " << leaf.piece.begin << " " << leaf.piece.length << " "
-        << leaf.whole;
+        << " piece " << leaf.shard.dim << " " << leaf.shard.piece.begin << " "
+        << leaf.shard.piece.length << " " << leaf.shard.whole;
     const bool number =
         leaf.kind == Leaf::Kind::kConstant && leaf.tensor.defined() && leaf.tensor.numel() == 1;
     if (number)

@@ -76,7 +76,7 @@ std::string print_kind(const Leaf& leaf) {
 std::string print_leaf(const Leaf& leaf) {
   const bool is_input = leaf.kind == Leaf::Kind::kInput;
   const bool has_name = !is_input && leaf.kind != Leaf::Kind::kSeed;
-  std::string text = print_kind(leaf) + print_shard({leaf.cut_dim, leaf.piece, leaf.whole});
+  std::string text = print_kind(leaf) + print_shard(leaf.shard);
   if (!is_input && leaf.index != 0) text += concat(" index ", leaf.index);
   if (!has_name && !leaf.name.empty()) text += " named " + quoted(leaf.name);
   return text;

@@ -41,6 +41,10 @@ struct Layout {
 struct Piece {
   int64_t begin = 0;
   int64_t length = 0;
+
+  bool operator==(const Piece& other) const {
+    return begin == other.begin && length == other.length;
+  }
 };
 Piece piece_of(int64_t size, int parts, int part);
 

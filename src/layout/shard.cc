@@ -4,10 +4,14 @@
 
 namespace epl {
 
+Shard shard_of(const std::vector<int64_t>& sizes, Layout layout, int parts, int part) {
+  if (!layout.is_cut()) return {};
+  const int64_t whole = sizes.at(static_cast<size_t>(layout.dim));
+  return {layout.dim, piece_of(whole, parts, part), whole};
+}
+
 std::string print_shard(const Shard& shard) {
-  const bool is_whole =
-      shard.dim == -1 && shard.piece.begin == 0 && shard.piece.length == 0 && shard.whole == 0;
-  if (is_whole) return "";
+  if (shard == Shard()) return "";
   return concat(" [", shard.piece.begin, ":", shard.piece.begin + shard.piece.length, " of ",
                 shard.whole, " in dim ", shard.dim, "]");
 }

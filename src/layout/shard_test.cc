@@ -18,6 +18,12 @@ TEST(Shard, PrintsWhatItParsed) {
   EXPECT_EQ(again("[ 0:0 of 3 in dim -1 ]"), " [0:0 of 3 in dim -1]");
 }
 
+TEST(Shard, OfACutTensorIsThePieceOfTheDevice) {
+  EXPECT_EQ(print_shard(shard_of({7, 5}, Layout::cut(0), 3, 1)), " [3:5 of 7 in dim 0]");
+  EXPECT_FALSE(shard_of({7, 5}, Layout::whole(), 3, 1).is_cut());
+  EXPECT_FALSE(shard_of({7, 5}, Layout::partial(), 3, 1).is_cut());
+}
+
 TEST(Shard, OfAWholeTensorIsNotWritten) { EXPECT_EQ(print_shard({}), ""); }
 
 }  // namespace

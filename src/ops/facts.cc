@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "ops/emit.h"
+#include "ops/rule.h"
 
 namespace epl {
 namespace {
@@ -18,6 +19,13 @@ const std::string& name_of(const c10::OperatorHandle& op) { return op.operator_n
 
 bool contains(const std::set<std::string>& names, const c10::OperatorHandle& op) {
   return names.count(name_of(op)) != 0;
+}
+
+// Of the operator itself: a variant that writes in place is another one.
+bool has_trait(const c10::OperatorHandle& op, OperatorTrait trait) {
+  if (name_of(op).back() == '_') return false;
+  const OperatorFacts* facts = find_facts(op);
+  return facts != nullptr && facts->has(trait);
 }
 
 // Batch norms: first position of the running statistics (mean, then variance) and of `training`.
@@ -43,15 +51,6 @@ const std::map<std::string, std::vector<std::string>> kFunctionalNames = {
 const std::set<std::string> kMovesMemory = {
     "aten::resize_",           "aten::resize_as_",     "aten::set_",
     "aten::resize_as_sparse_", "aten::sparse_resize_", "aten::sparse_resize_and_clear_"};
-
-const std::set<std::string> kRandomWithoutGenerator = {
-    "aten::rand",         "aten::rand_like",      "aten::randn",
-    "aten::randn_like",   "aten::randint",        "aten::randperm",
-    "aten::randint_like", "aten::native_dropout", "aten::_fused_dropout"};
-
-const std::set<std::string> kUninitialized = {"aten::empty", "aten::empty_like",
-                                              "aten::empty_strided", "aten::new_empty",
-                                              "aten::new_empty_strided"};
 
 const std::set<std::string> kResizing = {"aten::resize_", "aten::resize_as_"};
 
@@ -128,45 +127,6 @@ const std::set<std::string> kComputesUnseen = {
     "aten::choose_qparams_optimized",
     "aten::_sobol_engine_draw",
 };
-
-const std::set<std::string> kPointwise = {"epl::all_reduce",  // over the devices of a group
-                                          "epl_rows::log_softmax",
-                                          "epl_rows::log_softmax_backward",
-                                          "aten::addcmul",
-                                          "aten::addcdiv",
-                                          "aten::add",
-                                          "aten::sub",
-                                          "aten::mul",
-                                          "aten::div",
-                                          "aten::relu",
-                                          "aten::threshold_backward",
-                                          "aten::tanh",
-                                          "aten::tanh_backward",
-                                          "aten::sigmoid",
-                                          "aten::sigmoid_backward",
-                                          "aten::gelu",
-                                          "aten::gelu_backward",
-                                          "aten::silu",
-                                          "aten::silu_backward",
-                                          "aten::exp",
-                                          "aten::log",
-                                          "aten::neg",
-                                          "aten::sqrt",
-                                          "aten::rsqrt",
-                                          "aten::leaky_relu",
-                                          "aten::leaky_relu_backward",
-                                          "aten::clamp",
-                                          "aten::clamp_min",
-                                          "aten::elu",
-                                          "aten::elu_backward",
-                                          "aten::softplus",
-                                          "aten::softplus_backward",
-                                          "aten::where",
-                                          "aten::masked_fill"};
-
-const std::set<std::string> kChangesSome = {
-    "aten::scatter",    "aten::scatter_add", "aten::index_put",      "aten::index_add",
-    "aten::index_copy", "aten::index_fill",  "aten::masked_scatter", "aten::scatter_reduce"};
 
 // All operators by their name without the overload; made once, operators registered after are
 // missed and simply have no variants.
@@ -336,7 +296,8 @@ std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& o
 }
 
 bool is_random(const c10::OperatorHandle& op) {
-  if (contains(kRandomWithoutGenerator, op)) return true;
+  const OperatorFacts* facts = find_facts(op);
+  if (facts != nullptr && facts->drawn.kind != Draws::Kind::kNothing) return true;
   const auto& arguments = op.schema().arguments();
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const auto& a) { return a.name() == "generator"; });
@@ -354,7 +315,9 @@ const std::vector<size_t>& contents_read_while_composing(const std::string& op) 
 
 bool computes_unseen(const std::string& op) { return kComputesUnseen.count(op) != 0; }
 
-bool makes_uninitialized(const c10::OperatorHandle& op) { return contains(kUninitialized, op); }
+bool makes_uninitialized(const c10::OperatorHandle& op) {
+  return has_trait(op, OperatorTrait::kUninitialized);
+}
 
 bool resizes(const c10::OperatorHandle& op) { return contains(kResizing, op); }
 
@@ -411,8 +374,38 @@ std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& no
   return deciding;
 }
 
-bool is_pointwise(const c10::OperatorHandle& op) { return contains(kPointwise, op); }
+bool is_pointwise(const c10::OperatorHandle& op) {
+  return has_trait(op, OperatorTrait::kPointwise);
+}
 
-bool changes_some(const c10::OperatorHandle& op) { return contains(kChangesSome, op); }
+bool changes_some(const c10::OperatorHandle& op) {
+  return has_trait(op, OperatorTrait::kChangesSome);
+}
+
+bool reshapes(const c10::OperatorHandle& op) { return has_trait(op, OperatorTrait::kReshapes); }
+
+bool is_collective(const c10::OperatorHandle& op) {
+  return has_trait(op, OperatorTrait::kCollective);
+}
+
+bool is_view(const Graph& graph, const Node& node) {
+  if (node.expects) return false;
+  if (!written_arguments(node).empty() && !changes_place_only(node.op)) return false;
+  bool any = false;
+  bool all = true;
+  for_each_output(node, [&](ValueId id) {
+    bool shares = false;
+    for_each_input(node, [&](ValueId input) {
+      shares |= graph.value(input).storage == graph.value(id).storage;
+    });
+    any = true;
+    all &= shares;
+  });
+  return any && all;
+}
+
+bool is_repeatable(const Node& node) {
+  return !is_random(node.op) && !is_collective(node.op) && written_arguments(node).empty();
+}
 
 }  // namespace epl

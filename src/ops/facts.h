@@ -1,6 +1,7 @@
 // What EPL knows of operators beyond their kernels: which arguments they write, what they draw,
-// what stands for them in a pure graph. Most of it is read from the schema; what the schema does
-// not say stands in the tables of facts.cc, one row an operator.
+// what stands for them in a pure graph. Most of it is read from the schema. What the schema does
+// not say of an operator of a graph stands in its row (ops/rule.h); of those that only a recording
+// sees, since they are made of others or write in place, in the tables of facts.cc.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -95,5 +96,19 @@ bool is_pointwise(const c10::OperatorHandle& op);
 // Gives its first argument with some elements changed (scatter, index_put, ...): in place it writes
 // those alone, else it copies all of them.
 bool changes_some(const c10::OperatorHandle& op);
+
+// Gives the elements of its first argument in their order, in other sizes (view, reshape, ...).
+bool reshapes(const c10::OperatorHandle& op);
+
+// Runs on all devices of a group together (epl::all_reduce, ...).
+bool is_collective(const c10::OperatorHandle& op);
+
+// Whether the node only changes how memory is seen: a Plan needs no call for it, and it costs
+// nothing.
+bool is_view(const Graph& graph, const Node& node);
+
+// Whether the node may run once more, later in the step, and give the same: it draws no numbers and
+// writes nothing. A collective may not, as the other devices would have to run it again as well.
+bool is_repeatable(const Node& node);
 
 }  // namespace epl

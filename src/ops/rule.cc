@@ -44,7 +44,7 @@ bool is_tensor(const c10::Argument& argument) {
   return argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor());
 }
 
-Pattern pattern_from_text(const OpRule& rule, const Graph& graph, const Node& node) {
+Pattern pattern_from_text(const OperatorRow& rule, const Graph& graph, const Node& node) {
   if (std::string(rule.inputs) == "...") return pointwise_pattern(graph, node);
   Pattern pattern;
   const auto& arguments = node.op.schema().arguments();
@@ -249,7 +249,7 @@ std::vector<int64_t> LocalNode::output_sizes(size_t index) const {
 }
 
 std::optional<Pattern> pattern_of(const Graph& graph, const Node& node) {
-  const OpRule* rule = find_rule(node.op);
+  const OperatorRow* rule = find_rule(node.op);
   if (rule == nullptr) return std::nullopt;
   std::optional<Pattern> pattern =
       rule->pattern != nullptr ? rule->pattern(graph, node) : pattern_from_text(*rule, graph, node);
@@ -267,7 +267,7 @@ std::vector<Cut> cuts_of(const Graph& graph, const Node& node, int parts) {
 
 std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to) {
   to.stand_for(at.node);
-  const OpRule* rule = find_rule(at.node.op);
+  const OperatorRow* rule = find_rule(at.node.op);
   if (rule != nullptr && rule->expand != nullptr && at.cut.letter != 0) {
     const auto pattern = pattern_of(at.graph, at.node);
     const bool expands = pattern->expanded.find(at.cut.letter) != std::string::npos;

@@ -1,10 +1,11 @@
-// Rules: along which indices an operator may be cut over devices, one row an operator.
+// What EPL knows of an operator, in one row: its facts (ops/operator_facts.h: precision, cost,
+// randomness, what it is to memory), then its rule, along which indices it may be cut over devices.
 //
-//   {"aten::mm", "mk, kn", "mn", Linear::kOneInput}
+//   {"aten::mm", in_lower().product(0), "mk, kn", "mn", Linear::kOneInput}
 //
-// One word for each tensor that an operator reads and makes, in the order of for_each_input and
-// for_each_output (an absent optional tensor takes its word away); the same letter is the same
-// index.
+// A rule has one word for each tensor that an operator reads and makes, in the order of
+// for_each_input and for_each_output (an absent optional tensor takes its word away); the same
+// letter is the same index.
 //   letter in an output ......... may be cut; the output is cut alike
 //   letter missing in an output . is summed there; cutting it makes that output a partial sum
 //   "o=c" for an output ......... unless c stands behind '=': then it is whole where c is cut
@@ -16,8 +17,9 @@
 // Where the dimensions depend on arguments (sum, transpose, view, cat), `pattern` makes the words.
 // `linear`: which inputs may be partial sums and hand that on.
 //
-// An operator without a row runs whole on every device. RulesTest.EveryRowHoldsNumerically runs
-// each row cut and whole, and compares.
+// An operator without a rule runs whole on every device. RulesTest.EveryRowHoldsNumerically runs
+// each rule cut and whole, and compares; RulesTest.HoldForAllOperatorsOfTheModels fails where a
+// model calls an operator without a row.
 #pragma once
 
 #include <optional>
@@ -27,6 +29,7 @@
 #include "ir/graph.h"
 #include "layout/layout.h"
 #include "ops/emit.h"
+#include "ops/operator_facts.h"
 
 namespace epl {
 
@@ -84,8 +87,9 @@ struct LocalNode {
   std::vector<int64_t> output_sizes(size_t index) const;
 };
 
-struct OpRule {
+struct OperatorRow {
   const char* op;  // "aten::mm", "aten::sum.dim_IntList"
+  OperatorFacts facts;
   const char* inputs = "";
   const char* outputs = "";
   Linear linear = Linear::kNo;
@@ -105,10 +109,20 @@ struct OpRule {
   Expand expand = nullptr;
 
   Wants wants = Wants::kAnyPlaces;
+
+  bool has_rule() const { return pattern != nullptr || *inputs != 0 || *outputs != 0; }
 };
 
-const OpRule* find_rule(const c10::OperatorHandle& op);  // null: none
-std::vector<const OpRule*> all_rules();
+std::vector<const OperatorRow*> all_rows();
+std::vector<const OperatorRow*> all_rules();  // the rows that have one
+
+// The row of this very overload. Null: none, or one without a rule.
+const OperatorRow* find_row(const c10::OperatorHandle& op);
+const OperatorRow* find_rule(const c10::OperatorHandle& op);
+
+// What is known of the operator. An overload without a row, and a variant that writes in place, has
+// the facts of the first row of its name: they do the same work. None where no row has the name.
+const OperatorFacts* find_facts(const c10::OperatorHandle& op);
 
 // The words of a node, none where it has no rule or cannot be cut.
 std::optional<Pattern> pattern_of(const Graph& graph, const Node& node);

@@ -125,31 +125,14 @@ Node local_copy(const LocalNode& at) {
   return node;
 }
 
-namespace {
-
-std::optional<Piece> piece_in(const LocalNode& at, ValueId id, Layout layout) {
-  if (!layout.is_cut()) return std::nullopt;
-  return piece_of(sizes_of(at.graph, id)[static_cast<size_t>(layout.dim)], at.parts, at.part);
+Shard shard_of_input(const LocalNode& at, size_t index) {
+  return shard_of(sizes_of(at.graph, inputs_of(at.node).at(index)), at.cut.inputs.at(index),
+                  at.parts, at.part);
 }
 
-}  // namespace
-
-std::optional<Piece> piece_of_input(const LocalNode& at, size_t index) {
-  return piece_in(at, inputs_of(at.node).at(index), at.cut.inputs.at(index));
-}
-
-std::optional<Piece> piece_of_output(const LocalNode& at, size_t index) {
-  return piece_in(at, outputs_of(at.node).at(index), at.cut.outputs.at(index));
-}
-
-int64_t whole_of_input(const LocalNode& at, size_t index) {
-  const auto dim = static_cast<size_t>(at.cut.inputs.at(index).dim);
-  return sizes_of(at.graph, inputs_of(at.node).at(index)).at(dim);
-}
-
-int64_t whole_of_output(const LocalNode& at, size_t index) {
-  const auto dim = static_cast<size_t>(at.cut.outputs.at(index).dim);
-  return sizes_of(at.graph, outputs_of(at.node).at(index)).at(dim);
+Shard shard_of_output(const LocalNode& at, size_t index) {
+  return shard_of(sizes_of(at.graph, outputs_of(at.node).at(index)), at.cut.outputs.at(index),
+                  at.parts, at.part);
 }
 
 Sizes input_sizes_here(const LocalNode& at, size_t index) {
@@ -178,13 +161,14 @@ ValueId Expression::converted(ValueId x, c10::ScalarType type) {
 
 Expression::Within Expression::within(ValueId index, const Range& range) {
   const auto ignored = range.ignored ? c10::IValue(*range.ignored) : c10::IValue();
-  const ValueId shifted = to_.call(
-      "epl_rows::index_in_piece",
-      {value_argument(index), constant_argument(range.piece.begin), constant_argument(range.whole),
-       constant_argument(ignored), constant_argument(range.from_end)});
+  const ValueId shifted =
+      to_.call("epl_rows::index_in_piece",
+               {value_argument(index), constant_argument(range.numbers.piece.begin),
+                constant_argument(range.numbers.whole), constant_argument(ignored),
+                constant_argument(range.from_end)});
   const ValueId inside =
       binary("aten::bitwise_and.Tensor", scalar("aten::ge.Scalar", shifted, int64_t{0}),
-             scalar("aten::lt.Scalar", shifted, range.piece.length));
+             scalar("aten::lt.Scalar", shifted, range.numbers.piece.length));
   const ValueId local = binary("aten::mul.Tensor", shifted, inside);
   return {inside, local};
 }
@@ -193,7 +177,7 @@ ValueId Expression::within_or_behind(ValueId index, const Range& range) {
   const Within found = within(index, range);
   const ValueId outside = unary("aten::bitwise_not", found.inside);
   return to_.call("aten::masked_fill.Scalar", {value_argument(found.index), value_argument(outside),
-                                               constant_argument(range.piece.length)});
+                                               constant_argument(range.numbers.piece.length)});
 }
 
 ValueId Expression::one_longer(ValueId x, size_t dim) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/shard.h"
 #include "ops/rule.h"
 
 namespace epl {
@@ -52,13 +53,9 @@ std::string with_whole(std::string word, size_t dim);
 // The node with the values of the device and no results.
 Node local_copy(const LocalNode& at);
 
-// Where the cut letter lies in input `index` (0-based, for_each_input) of this device.
-std::optional<Piece> piece_of_input(const LocalNode& at, size_t index);
-std::optional<Piece> piece_of_output(const LocalNode& at, size_t index);
-
-// The length of what the cut letter is a piece of, in input or output `index`.
-int64_t whole_of_input(const LocalNode& at, size_t index);
-int64_t whole_of_output(const LocalNode& at, size_t index);
+// What this device has of input or output `index` (0-based, for_each_input and for_each_output).
+Shard shard_of_input(const LocalNode& at, size_t index);
+Shard shard_of_output(const LocalNode& at, size_t index);
 
 // Sizes of input `index` on this device.
 Sizes input_sizes_here(const LocalNode& at, size_t index);
@@ -82,10 +79,9 @@ class Expression {
   c10::ScalarType dtype(ValueId x) { return to_.graph().value(x).type.dtype; }
   const Sizes& sizes(ValueId x) { return sizes_of(to_.graph(), x); }
 
-  // What indices mean: numbers below `whole`, else it is an error when the step runs.
+  // What indices mean: numbers below the whole, else it is an error when the step runs.
   struct Range {
-    Piece piece;  // of this device
-    int64_t whole = 0;
+    Shard numbers;                        // those of this device
     std::optional<int64_t> ignored = {};  // falls into no piece
     bool from_end = false;                // numbers below 0 count from the end of the whole
   };

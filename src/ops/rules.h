@@ -1,4 +1,4 @@
-// The families of rules, an array each. all_rules() joins them.
+// The families of operators, an array of rows each. all_rows() joins them.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -7,7 +7,7 @@
 
 namespace epl {
 
-using Rules = c10::ArrayRef<OpRule>;
+using Rules = c10::ArrayRef<OperatorRow>;
 
 Rules product_rules();
 Rules view_rules();
@@ -26,5 +26,6 @@ Rules join_rules();
 Rules random_rules();
 Rules creation_rules();
 Rules attention_rules();
+Rules whole_rules();
 
 }  // namespace epl

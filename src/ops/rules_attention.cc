@@ -56,12 +56,12 @@ std::optional<Pattern> attention_backward(const Graph& graph, const Node& node) 
 
 Rules attention_rules() {
   constexpr Wants kDenseRows = Wants::kDenseRows;
-  static const OpRule rows[] = {
-      // operator                linear  pattern     localize  expand   wants
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", "", "", Linear::kNo, attention, nullptr,
-       nullptr, kDenseRows},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", "", "", Linear::kFirst,
-       attention_backward, nullptr, nullptr, kDenseRows},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand, wants
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", in_lower().attends(0, 4, 2), "", "",
+       Linear::kNo, attention, nullptr, nullptr, kDenseRows},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", in_lower().attends(1, 7, 5),
+       "", "", Linear::kFirst, attention_backward, nullptr, nullptr, kDenseRows},
   };
   return rows;
 }

@@ -113,8 +113,7 @@ std::vector<ValueId> split_classes(const LocalNode& at, Emitter& to) {
   const int64_t dim = input_sizes(at.graph, at.node, 0).size() == 1 ? 0 : 1;
 
   Expression e(to);
-  const Picked picked =
-      pick(to, target, weight, {*piece_of_input(at, 0), whole_of_input(at, 0), ignored});
+  const Picked picked = pick(to, target, weight, {shard_of_input(at, 0), ignored});
   ValueId x = to.call("aten::gather",
                       {value_argument(self), constant_argument(dim), value_argument(picked.index)});
   x = e.unary("aten::neg", e.scalar("aten::squeeze.dim", x, dim));
@@ -154,8 +153,7 @@ std::vector<ValueId> split_nll_backward(const LocalNode& at, Emitter& to) {
   const int64_t dim = input_sizes(at.graph, at.node, 1).size() == 1 ? 0 : 1;
 
   Expression e(to);
-  const Picked picked =
-      pick(to, target, weight, {*piece_of_input(at, 1), whole_of_input(at, 1), int_at(local, 5)});
+  const Picked picked = pick(to, target, weight, {shard_of_input(at, 1), int_at(local, 5)});
   ValueId gradient = e.unary("aten::neg", tensor_at(local, 0));
   if (int_at(local, 4) == kMean) {
     gradient = e.binary("aten::div.Tensor", gradient, tensor_at(local, 6));
@@ -173,12 +171,13 @@ std::vector<ValueId> split_nll_backward(const LocalNode& at, Emitter& to) {
 Rules class_loss_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator                  linear  pattern        localize  expand
-      {"aten::nll_loss_forward", "", "", kNo, nll_forward, nullptr, split_nll},
-      {"aten::nll_loss_backward", "", "", kFirst, nll_backward, nullptr, split_nll_backward},
-      {"aten::nll_loss2d_forward", "", "", kNo, nll2d_forward, nullptr, split_nll},
-      {"aten::nll_loss2d_backward", "", "", kFirst, nll2d_backward},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::nll_loss_forward", in_float32(), "", "", kNo, nll_forward, nullptr, split_nll},
+      {"aten::nll_loss_backward", in_float32(), "", "", kFirst, nll_backward, nullptr,
+       split_nll_backward},
+      {"aten::nll_loss2d_forward", in_float32(), "", "", kNo, nll2d_forward, nullptr, split_nll},
+      {"aten::nll_loss2d_backward", in_float32(), "", "", kFirst, nll2d_backward},
   };
   return rows;
 }

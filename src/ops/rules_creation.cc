@@ -24,20 +24,21 @@ void localize_sizes(const LocalNode& at, Node& local) {
 
 Rules creation_rules() {
   constexpr Linear kNo = Linear::kNo;
-  static const OpRule rows[] = {
-      // operator                        linear  pattern   localize
-      {"aten::zeros_like", "...", "...", Linear::kAll},
-      {"aten::ones_like", "...", "..."},
-      {"aten::full_like", "...", "..."},
-      {"aten::empty_like", "...", "..."},
-      {"aten::zeros", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::ones", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::full", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::empty.memory_format", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::new_zeros", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::new_ones", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::new_full", "", "", kNo, of_sizes, localize_sizes},
-      {"aten::new_empty", "", "", kNo, of_sizes, localize_sizes},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize
+      {"aten::zeros_like", in_widest(), "...", "...", Linear::kAll},
+      {"aten::ones_like", in_widest(), "...", "..."},
+      {"aten::full_like", in_widest(), "...", "..."},
+      {"aten::empty_like", in_widest().uninitialized(), "...", "..."},
+      {"aten::zeros", in_widest(), "", "", kNo, of_sizes, localize_sizes},
+      {"aten::ones", in_widest(), "", "", kNo, of_sizes, localize_sizes},
+      {"aten::full", in_widest(), "", "", kNo, of_sizes, localize_sizes},
+      {"aten::empty.memory_format", in_widest().uninitialized(), "", "", kNo, of_sizes,
+       localize_sizes},
+      {"aten::new_zeros", in_widest(), "", "", kNo, of_sizes, localize_sizes},
+      {"aten::new_ones", in_widest(), "", "", kNo, of_sizes, localize_sizes},
+      {"aten::new_full", in_widest(), "", "", kNo, of_sizes, localize_sizes},
+      {"aten::new_empty", in_widest().uninitialized(), "", "", kNo, of_sizes, localize_sizes},
   };
   return rows;
 }

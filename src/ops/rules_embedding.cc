@@ -17,8 +17,7 @@ std::optional<Pattern> embedding(const Graph& graph, const Node& node) {
 std::vector<ValueId> split_embedding(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   Expression e(to);
-  const auto within =
-      e.within(tensor_at(local, 1), {*piece_of_input(at, 0), whole_of_input(at, 0)});
+  const auto within = e.within(tensor_at(local, 1), {shard_of_input(at, 0)});
   const ValueId found = to.call_for(
       "aten::embedding", {local.arguments[0], value_argument(within.index)}, at.output_sizes(0));
   const ValueId outside = e.unary("aten::bitwise_not", within.inside);
@@ -37,30 +36,30 @@ std::optional<Pattern> embedding_backward(const Graph& graph, const Node& node) 
 // Gradients of rows that other devices hold go to a row more, which is left out.
 std::vector<ValueId> split_embedding_backward(const LocalNode& at, Emitter& to) {
   const Node local = local_copy(at);
-  const Piece piece = *piece_of_output(at, 0);
+  const Shard shard = shard_of_output(at, 0);
   Expression e(to);
   const ValueId padding =
       e.scalar("aten::eq.Scalar", tensor_at(local, 1), int_at(local, 3));  // has no gradient
-  const ValueId index = to.call(
-      "aten::masked_fill.Scalar",
-      {value_argument(e.within_or_behind(tensor_at(local, 1), {piece, whole_of_output(at, 0)})),
-       value_argument(padding), constant_argument(piece.length)});
-  const ValueId all =
-      to.call_for("aten::embedding_dense_backward",
-                  {local.arguments[0], value_argument(index), constant_argument(piece.length + 1),
-                   constant_argument(piece.length), local.arguments[4]},
-                  {piece.length + 1, at.output_sizes(0)[1]});
-  return {e.first(all, 0, piece.length)};
+  const ValueId index = to.call("aten::masked_fill.Scalar",
+                                {value_argument(e.within_or_behind(tensor_at(local, 1), {shard})),
+                                 value_argument(padding), constant_argument(shard.piece.length)});
+  const ValueId all = to.call_for(
+      "aten::embedding_dense_backward",
+      {local.arguments[0], value_argument(index), constant_argument(shard.piece.length + 1),
+       constant_argument(shard.piece.length), local.arguments[4]},
+      {shard.piece.length + 1, at.output_sizes(0)[1]});
+  return {e.first(all, 0, shard.piece.length)};
 }
 
 }  // namespace
 
 Rules embedding_rules() {
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator                         linear  pattern             localize  expand
-      {"aten::embedding", "", "", kFirst, embedding, nullptr, split_embedding},
-      {"aten::embedding_dense_backward", "", "", kFirst, embedding_backward, nullptr,
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::embedding", in_widest().gathers(), "", "", kFirst, embedding, nullptr,
+       split_embedding},
+      {"aten::embedding_dense_backward", in_float32(), "", "", kFirst, embedding_backward, nullptr,
        split_embedding_backward},
   };
   return rows;

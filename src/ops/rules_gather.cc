@@ -48,8 +48,7 @@ std::optional<Pattern> gather(const Graph& graph, const Node& node) {
 std::vector<ValueId> split_gather(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   Expression e(to);
-  const auto within =
-      e.within(tensor_at(local, 2), {*piece_of_input(at, 0), whole_of_input(at, 0)});
+  const auto within = e.within(tensor_at(local, 2), {shard_of_input(at, 0)});
   local.arguments[2] = value_argument(within.index);
   const ValueId found = to.call("aten::gather", local.arguments);
   return {e.zero_where(e.unary("aten::bitwise_not", within.inside), found)};
@@ -75,15 +74,14 @@ std::optional<Pattern> scatter(const Graph& graph, const Node& node) {
 std::vector<ValueId> split_scatter(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   const auto dim = static_cast<size_t>(at.cut.inputs[0].dim);
-  const Piece piece = *piece_of_input(at, 0);
+  const Shard shard = shard_of_input(at, 0);
   Expression e(to);
   local.arguments[0] = value_argument(e.one_longer(tensor_at(local, 0), dim));
-  local.arguments[2] =
-      value_argument(e.within_or_behind(tensor_at(local, 2), {piece, whole_of_input(at, 0)}));
+  local.arguments[2] = value_argument(e.within_or_behind(tensor_at(local, 2), {shard}));
   Sizes sizes = at.output_sizes(0);
   sizes[dim] += 1;
   const ValueId longer = to.call_for(op_name(local), local.arguments, sizes);
-  return {e.first(longer, dim, piece.length)};
+  return {e.first(longer, dim, shard.piece.length)};
 }
 
 // --- index_select, index_add: one number for each slice ----------------------------------------
@@ -105,8 +103,7 @@ std::vector<ValueId> split_index_select(const LocalNode& at, Emitter& to) {
   const auto dim = static_cast<size_t>(at.cut.inputs[0].dim);
   const Sizes sizes = at.output_sizes(0);
   Expression e(to);
-  const auto within =
-      e.within(tensor_at(local, 2), {*piece_of_input(at, 0), whole_of_input(at, 0)});
+  const auto within = e.within(tensor_at(local, 2), {shard_of_input(at, 0)});
   local.arguments[2] = value_argument(within.index);
   const ValueId found = to.call_for("aten::index_select", local.arguments, sizes);
   const ValueId outside = e.unary("aten::bitwise_not", within.inside);
@@ -131,15 +128,21 @@ std::optional<Pattern> index_add(const Graph& graph, const Node& node) {
 Rules gather_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator          linear  pattern  localize  expand
-      {"aten::gather", "", "", kFirst, gather, nullptr, split_gather},
-      {"aten::scatter.src", "", "", kNo, scatter, nullptr, split_scatter},
-      {"aten::scatter.value", "", "", kNo, scatter, nullptr, split_scatter},
-      {"aten::scatter_add", "", "", kNo, scatter, nullptr, split_scatter},
-      {"aten::index_select", "", "", kFirst, index_select, nullptr, split_index_select},
-      {"aten::index_add", "", "", kNo, index_add, nullptr, split_scatter},
-      {"aten::index_copy", "", "", kNo, index_add, nullptr, split_scatter},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::gather", in_widest().gathers(), "", "", kFirst, gather, nullptr, split_gather},
+      {"aten::scatter.src", in_widest().changes_some(), "", "", kNo, scatter, nullptr,
+       split_scatter},
+      {"aten::scatter.value", in_widest().changes_some(), "", "", kNo, scatter, nullptr,
+       split_scatter},
+      {"aten::scatter_add", in_widest().seconds_each(3e-9).changes_some(), "", "", kNo, scatter,
+       nullptr, split_scatter},
+      {"aten::index_select", in_widest().gathers(), "", "", kFirst, index_select, nullptr,
+       split_index_select},
+      {"aten::index_add", in_widest().seconds_each(3e-9).changes_some(), "", "", kNo, index_add,
+       nullptr, split_scatter},
+      {"aten::index_copy", in_widest().changes_some(), "", "", kNo, index_add, nullptr,
+       split_scatter},
   };
   return rows;
 }

@@ -64,7 +64,7 @@ std::vector<ValueId> split_extremum(const LocalNode& at, Emitter& to, bool large
   ValueId best = e.all_reduce(value, "max");
 
   const ValueId place =
-      e.unary("aten::neg", e.scalar("aten::add.Scalar", mine, piece_of_input(at, 0)->begin));
+      e.unary("aten::neg", e.scalar("aten::add.Scalar", mine, shard_of_input(at, 0).piece.begin));
   const ValueId candidate =
       to.call("aten::masked_fill.Scalar",
               {value_argument(place), value_argument(e.binary("aten::lt.Tensor", value, best)),
@@ -92,21 +92,21 @@ std::vector<ValueId> split_min_along(const LocalNode& at, Emitter& to) {
 
 Rules gating_rules() {
   constexpr Linear kNo = Linear::kNo;
-  static const OpRule rows[] = {
-      // operator        linear  pattern  localize  expand
-      {"aten::argmax", "", "", kNo, extremum_along, nullptr, split_max_along},
-      {"aten::argmin", "", "", kNo, extremum_along, nullptr, split_min_along},
-      {"aten::max.dim", "", "", kNo, extremum_along, nullptr, split_max_along},
-      {"aten::min.dim", "", "", kNo, extremum_along, nullptr, split_min_along},
-      {"aten::topk", "", "", kNo, along},
-      {"aten::sort", "", "", kNo, along},
-      {"aten::sort.stable", "", "", kNo, along},
-      {"aten::cumsum", "", "", Linear::kAll, along},
-      {"aten::cumprod", "", "", kNo, along},
-      {"aten::logcumsumexp", "", "", kNo, along},
-      {"aten::kthvalue", "", "", kNo, reduced},
-      {"aten::median.dim", "", "", kNo, reduced},
-      {"aten::mode", "", "", kNo, reduced},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::argmax", in_widest(), "", "", kNo, extremum_along, nullptr, split_max_along},
+      {"aten::argmin", in_widest(), "", "", kNo, extremum_along, nullptr, split_min_along},
+      {"aten::max.dim", in_widest(), "", "", kNo, extremum_along, nullptr, split_max_along},
+      {"aten::min.dim", in_widest(), "", "", kNo, extremum_along, nullptr, split_min_along},
+      {"aten::topk", in_widest().seconds_each(30e-9), "", "", kNo, along},
+      {"aten::sort", in_widest().seconds_each(60e-9), "", "", kNo, along},
+      {"aten::sort.stable", in_widest().seconds_each(60e-9), "", "", kNo, along},
+      {"aten::cumsum", in_float32(), "", "", Linear::kAll, along},
+      {"aten::cumprod", in_float32(), "", "", kNo, along},
+      {"aten::logcumsumexp", in_float32(), "", "", kNo, along},
+      {"aten::kthvalue", in_widest(), "", "", kNo, reduced},
+      {"aten::median.dim", in_widest(), "", "", kNo, reduced},
+      {"aten::mode", in_widest(), "", "", kNo, reduced},
   };
   return rows;
 }

@@ -83,7 +83,7 @@ std::optional<Pattern> index(const Graph& graph, const Node& node) {
 
 // Numbers below zero count from the end of the whole.
 Expression::Range numbers_of(const LocalNode& at) {
-  return {*piece_of_input(at, 0), whole_of_input(at, 0), std::nullopt, /*from_end=*/true};
+  return {shard_of_input(at, 0), std::nullopt, /*from_end=*/true};
 }
 
 std::vector<ValueId> split_index(const LocalNode& at, Emitter& to) {
@@ -114,7 +114,7 @@ std::optional<Pattern> index_put(const Graph& graph, const Node& node) {
 std::vector<ValueId> split_index_put(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   const auto dim = static_cast<size_t>(at.cut.inputs[0].dim);
-  const Piece piece = *piece_of_input(at, 0);
+  const Shard shard = shard_of_input(at, 0);
   Expression e(to);
   local.arguments[0] = value_argument(e.one_longer(tensor_at(local, 0), dim));
   ValueId& numbers = local.arguments[1].values[dim];
@@ -122,18 +122,21 @@ std::vector<ValueId> split_index_put(const LocalNode& at, Emitter& to) {
   Sizes sizes = at.output_sizes(0);
   sizes[dim] += 1;
   const ValueId longer = to.call_for(op_name(local), local.arguments, sizes);
-  return {e.first(longer, dim, piece.length)};
+  return {e.first(longer, dim, shard.piece.length)};
 }
 
 }  // namespace
 
 Rules index_rules() {
   constexpr Linear kNo = Linear::kNo;
-  static const OpRule rows[] = {
-      // operator           linear  pattern  localize  expand
-      {"aten::index.Tensor", "", "", Linear::kFirst, index, nullptr, split_index},
-      {"aten::index_put", "", "", kNo, index_put, nullptr, split_index_put},
-      {"aten::_index_put_impl", "", "", kNo, index_put, nullptr, split_index_put},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::index.Tensor", in_widest().gathers(), "", "", Linear::kFirst, index, nullptr,
+       split_index},
+      {"aten::index_put", in_widest().seconds_each(5e-9).changes_some(), "", "", kNo, index_put,
+       nullptr, split_index_put},
+      {"aten::_index_put_impl", in_widest().seconds_each(5e-9), "", "", kNo, index_put, nullptr,
+       split_index_put},
   };
   return rows;
 }

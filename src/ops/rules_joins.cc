@@ -176,31 +176,32 @@ std::optional<Pattern> glu(const Graph& graph, const Node& node) {
 
 Rules join_rules() {
   constexpr Linear kAll = Linear::kAll;
-  static const OpRule rows[] = {
-      // operator              linear  pattern  localize
-      {"aten::cat", "", "", kAll, cat},
-      {"aten::stack", "", "", kAll, stack},
-      {"aten::split.Tensor", "", "", kAll, split},
-      {"aten::split_with_sizes", "", "", kAll, split},
-      {"aten::unsafe_split.Tensor", "", "", kAll, split},
-      {"aten::unsafe_split_with_sizes", "", "", kAll, split},
-      {"aten::unbind.int", "", "", kAll, unbind},
-      {"aten::slice_backward", "", "", kAll, slice_backward, localize_input_sizes},
-      {"aten::select_backward", "", "", kAll, select_backward, localize_input_sizes},
-      {"aten::slice_scatter", "", "", kAll, slice_scatter},
-      {"aten::select_scatter", "", "", kAll, select_scatter},
-      {"aten::diagonal", "", "", kAll, diagonal},
-      {"aten::diagonal_backward", "", "", kAll, diagonal_backward, localize_input_sizes},
-      {"aten::unfold", "", "", kAll, unfold},
-      {"aten::unfold_backward", "", "", kAll, unfold_backward, localize_input_sizes},
-      {"aten::repeat", "", "", kAll, repeat},
-      {"aten::flip", "", "", kAll, along_dims},
-      {"aten::roll", "", "", kAll, along_dims},
-      {"aten::tril", "", "", kAll, triangle},
-      {"aten::triu", "", "", kAll, triangle},
-      {"aten::constant_pad_nd", "", "", Linear::kNo, pad},
-      {"aten::glu", "", "", Linear::kNo, glu},
-      {"aten::glu_backward", "", "", Linear::kFirst, glu},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize
+      {"aten::cat", in_widest(), "", "", kAll, cat},
+      {"aten::stack", in_widest(), "", "", kAll, stack},
+      {"aten::split.Tensor", in_widest().view(), "", "", kAll, split},
+      {"aten::split_with_sizes", in_widest().view(), "", "", kAll, split},
+      {"aten::unsafe_split.Tensor", in_widest().view(), "", "", kAll, split},
+      {"aten::unsafe_split_with_sizes", in_widest().view(), "", "", kAll, split},
+      {"aten::unbind.int", in_widest().view(), "", "", kAll, unbind},
+      {"aten::slice_backward", in_widest(), "", "", kAll, slice_backward, localize_input_sizes},
+      {"aten::select_backward", in_widest(), "", "", kAll, select_backward, localize_input_sizes},
+      {"aten::slice_scatter", in_widest(), "", "", kAll, slice_scatter},
+      {"aten::select_scatter", in_widest(), "", "", kAll, select_scatter},
+      {"aten::diagonal", in_widest().view(), "", "", kAll, diagonal},
+      {"aten::diagonal_backward", in_widest(), "", "", kAll, diagonal_backward,
+       localize_input_sizes},
+      {"aten::unfold", in_widest().view(), "", "", kAll, unfold},
+      {"aten::unfold_backward", in_widest(), "", "", kAll, unfold_backward, localize_input_sizes},
+      {"aten::repeat", in_widest(), "", "", kAll, repeat},
+      {"aten::flip", in_widest(), "", "", kAll, along_dims},
+      {"aten::roll", in_widest(), "", "", kAll, along_dims},
+      {"aten::tril", in_widest(), "", "", kAll, triangle},
+      {"aten::triu", in_widest(), "", "", kAll, triangle},
+      {"aten::constant_pad_nd", in_widest(), "", "", Linear::kNo, pad},
+      {"aten::glu", in_widest(), "", "", Linear::kNo, glu},
+      {"aten::glu_backward", in_widest(), "", "", Linear::kFirst, glu},
   };
   return rows;
 }

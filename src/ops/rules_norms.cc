@@ -137,16 +137,18 @@ Rules norm_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
   constexpr Wants kDense = Wants::kDense;
-  static const OpRule rows[] = {
-      // operator                linear  pattern     localize  expand   wants
-      {"aten::native_layer_norm", "", "", kNo, layer_norm},
-      {"aten::native_layer_norm_backward", "", "", kFirst, layer_norm_backward, nullptr, nullptr,
-       kDense},
-      {"aten::native_group_norm", "", "", kNo, group_norm, localize_group_norm, nullptr, kDense},
-      {"aten::native_group_norm_backward", "", "", kFirst, group_norm_backward,
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand, wants
+      {"aten::native_layer_norm", in_float32().seconds_each(1e-9), "", "", kNo, layer_norm},
+      {"aten::native_layer_norm_backward", in_float32(), "", "", kFirst, layer_norm_backward,
+       nullptr, nullptr, kDense},
+      {"aten::native_group_norm", in_float32(), "", "", kNo, group_norm, localize_group_norm,
+       nullptr, kDense},
+      {"aten::native_group_norm_backward", in_float32(), "", "", kFirst, group_norm_backward,
        localize_group_norm_backward, nullptr, kDense},
-      {"aten::native_batch_norm", "", "", kNo, batch_norm},
-      {"aten::native_batch_norm_backward", "", "", kFirst, batch_norm_backward},
+      {"aten::native_batch_norm", in_float32().seconds_each(2e-9), "", "", kNo, batch_norm},
+      {"aten::native_batch_norm_backward", in_float32().seconds_each(3e-9), "", "", kFirst,
+       batch_norm_backward},
   };
   return rows;
 }

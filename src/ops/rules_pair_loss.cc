@@ -44,19 +44,26 @@ std::vector<ValueId> split_mean_of_pairs(const LocalNode& at, Emitter& to) {
 Rules pair_loss_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator         linear  pattern  localize  expand
-      {"aten::mse_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
-      {"aten::mse_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
-      {"aten::smooth_l1_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
-      {"aten::smooth_l1_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
-      {"aten::huber_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
-      {"aten::huber_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
-      {"aten::soft_margin_loss", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
-      {"aten::soft_margin_loss_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
-      {"aten::binary_cross_entropy", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
-      {"aten::binary_cross_entropy_backward", "", "", kFirst, pairs, nullptr, split_mean_of_pairs},
-      {"aten::binary_cross_entropy_with_logits", "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::mse_loss", in_float32(), "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::mse_loss_backward", in_float32(), "", "", kFirst, pairs, nullptr,
+       split_mean_of_pairs},
+      {"aten::smooth_l1_loss", in_float32(), "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::smooth_l1_loss_backward", in_float32(), "", "", kFirst, pairs, nullptr,
+       split_mean_of_pairs},
+      {"aten::huber_loss", in_float32(), "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::huber_loss_backward", in_float32(), "", "", kFirst, pairs, nullptr,
+       split_mean_of_pairs},
+      {"aten::soft_margin_loss", in_float32(), "", "", kNo, pairs, nullptr, split_mean_of_pairs},
+      {"aten::soft_margin_loss_backward", in_float32(), "", "", kFirst, pairs, nullptr,
+       split_mean_of_pairs},
+      {"aten::binary_cross_entropy", in_float32(), "", "", kNo, pairs, nullptr,
+       split_mean_of_pairs},
+      {"aten::binary_cross_entropy_backward", in_float32(), "", "", kFirst, pairs, nullptr,
+       split_mean_of_pairs},
+      {"aten::binary_cross_entropy_with_logits", in_float32(), "", "", kNo, pairs, nullptr,
+       split_mean_of_pairs},
   };
   return rows;
 }

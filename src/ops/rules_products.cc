@@ -62,16 +62,17 @@ std::vector<ValueId> split_addmv(const LocalNode& at, Emitter& to) {
 }  // namespace
 
 Rules product_rules() {
-  static const OpRule rows[] = {
-      // operator        inputs      output  linear             pattern  localize  expand
-      {"aten::mm", "mk, kn", "mn", Linear::kOneInput},
-      {"aten::bmm", "bmk, bkn", "bmn", Linear::kOneInput},
-      {"aten::matmul", "", "", Linear::kOneInput, matmul},
-      {"aten::mv", "mk, k", "m", Linear::kOneInput},
-      {"aten::dot", "k, k", "", Linear::kOneInput},
-      {"aten::addmm", "", "", Linear::kNo, addmm, nullptr, split_addmm},
-      {"aten::baddbmm", "", "", Linear::kNo, baddbmm, nullptr, split_baddbmm},
-      {"aten::addmv", "", "", Linear::kNo, addmv, nullptr, split_addmv},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::mm", in_lower().product(0), "mk, kn", "mn", Linear::kOneInput},
+      {"aten::bmm", in_lower().product(0, 2), "bmk, bkn", "bmn", Linear::kOneInput},
+      {"aten::matmul", in_lower().product(0, 2), "", "", Linear::kOneInput, matmul},
+      {"aten::mv", in_lower().product(0, 8), "mk, k", "m", Linear::kOneInput},
+      {"aten::dot", in_widest().product(0, 8), "k, k", "", Linear::kOneInput},
+      {"aten::addmm", in_lower().product(1), "", "", Linear::kNo, addmm, nullptr, split_addmm},
+      {"aten::baddbmm", in_lower().product(1, 2), "", "", Linear::kNo, baddbmm, nullptr,
+       split_baddbmm},
+      {"aten::addmv", in_lower().product(1, 8), "", "", Linear::kNo, addmv, nullptr, split_addmv},
   };
   return rows;
 }

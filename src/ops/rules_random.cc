@@ -20,23 +20,31 @@ void localize_size(const LocalNode& at, Node& local) {
 
 Rules random_rules() {
   constexpr Linear kNo = Linear::kNo;
-  static const OpRule rows[] = {
-      // operator              inputs  output  linear  pattern  localize
-      {"aten::native_dropout", "...", "..."},
-      {"aten::native_dropout_backward", "...", "...", Linear::kFirst},
-      {"aten::bernoulli", "...", "..."},
-      {"aten::bernoulli.p", "...", "..."},
-      {"aten::bernoulli.Tensor", "...", "..."},
-      {"aten::rand_like", "...", "..."},
-      {"aten::randn_like", "...", "..."},
-      {"aten::randint_like", "...", "..."},
-      {"aten::uniform", "...", "..."},
-      {"aten::normal_functional", "...", "..."},
-      {"aten::exponential", "...", "..."},
-      {"aten::rand", "", "", kNo, of_given_sizes, localize_size},
-      {"aten::randn", "", "", kNo, of_given_sizes, localize_size},
-      {"aten::randint", "", "", kNo, of_given_sizes, localize_size},
-      {"aten::randint.low", "", "", kNo, of_given_sizes, localize_size},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize
+      {"aten::native_dropout", in_widest().seconds_each(7e-9).draws_from_process(), "...", "..."},
+      {"aten::native_dropout_backward", in_widest(), "...", "...", Linear::kFirst},
+      {"aten::bernoulli", in_widest().seconds_each(7e-9).draws(), "...", "..."},
+      {"aten::bernoulli.p", in_widest().seconds_each(7e-9).draws(), "...", "..."},
+      {"aten::bernoulli.Tensor", in_widest().seconds_each(7e-9).draws(), "...", "..."},
+      {"aten::rand_like",
+       in_widest().seconds_each(7e-9).draws_by_filling("aten::uniform", "", 0, 0, 1), "...", "..."},
+      {"aten::randn_like",
+       in_widest().seconds_each(10e-9).draws_by_filling("aten::normal_functional", "", 0, 0, 1),
+       "...", "..."},
+      {"aten::randint_like", in_widest().draws_by_filling("aten::random", "from", 1, 0, 0), "...",
+       "..."},
+      {"aten::uniform", in_widest().seconds_each(7e-9).draws(), "...", "..."},
+      {"aten::normal_functional", in_widest().seconds_each(10e-9).draws(), "...", "..."},
+      {"aten::exponential", in_widest().draws(), "...", "..."},
+      {"aten::rand", in_widest().seconds_each(7e-9).draws_by_overload("generator", 1), "", "", kNo,
+       of_given_sizes, localize_size},
+      {"aten::randn", in_widest().seconds_each(10e-9).draws_by_overload("generator", 1), "", "",
+       kNo, of_given_sizes, localize_size},
+      {"aten::randint", in_widest().draws_by_overload("generator", 2), "", "", kNo, of_given_sizes,
+       localize_size},
+      {"aten::randint.low", in_widest().draws_by_overload("low_generator", 3), "", "", kNo,
+       of_given_sizes, localize_size},
   };
   return rows;
 }

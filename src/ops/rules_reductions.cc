@@ -115,26 +115,26 @@ std::vector<ValueId> split_logsumexp(const LocalNode& at, Emitter& to) {
 
 Rules reduction_rules() {
   constexpr Linear kNo = Linear::kNo;
-  static const OpRule rows[] = {
-      // operator              linear        pattern  localize  expand
-      {"aten::sum", "", "", Linear::kAll, sum},
-      {"aten::sum.dim_IntList", "", "", Linear::kAll, sum},
-      {"aten::mean", "", "", Linear::kAll, mean, nullptr, split_mean},
-      {"aten::mean.dim", "", "", Linear::kAll, mean, nullptr, split_mean},
-      {"aten::amax", "", "", kNo, extremum, nullptr, split_max},
-      {"aten::amin", "", "", kNo, extremum, nullptr, split_min},
-      {"aten::max", "", "", kNo, extremum, nullptr, split_max},
-      {"aten::min", "", "", kNo, extremum, nullptr, split_min},
-      {"aten::logsumexp", "", "", kNo, extremum, nullptr, split_logsumexp},
-      {"aten::norm.ScalarOpt_dim", "", "", kNo, whole_dims},
-      {"aten::linalg_vector_norm", "", "", kNo, whole_dims},
-      {"aten::var.correction", "", "", kNo, whole_dims},
-      {"aten::std.correction", "", "", kNo, whole_dims},
-      {"aten::var_mean.correction", "", "", kNo, whole_dims},
-      {"aten::std_mean.correction", "", "", kNo, whole_dims},
-      {"aten::prod.dim_int", "", "", kNo, whole_dims},
-      {"aten::any.dim", "", "", kNo, whole_dims},
-      {"aten::all.dim", "", "", kNo, whole_dims},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand
+      {"aten::sum", in_float32(), "", "", Linear::kAll, sum},
+      {"aten::sum.dim_IntList", in_float32(), "", "", Linear::kAll, sum},
+      {"aten::mean", in_float32(), "", "", Linear::kAll, mean, nullptr, split_mean},
+      {"aten::mean.dim", in_float32(), "", "", Linear::kAll, mean, nullptr, split_mean},
+      {"aten::amax", in_widest(), "", "", kNo, extremum, nullptr, split_max},
+      {"aten::amin", in_widest(), "", "", kNo, extremum, nullptr, split_min},
+      {"aten::max", in_widest(), "", "", kNo, extremum, nullptr, split_max},
+      {"aten::min", in_widest(), "", "", kNo, extremum, nullptr, split_min},
+      {"aten::logsumexp", in_float32(), "", "", kNo, extremum, nullptr, split_logsumexp},
+      {"aten::norm.ScalarOpt_dim", in_float32(), "", "", kNo, whole_dims},
+      {"aten::linalg_vector_norm", in_float32(), "", "", kNo, whole_dims},
+      {"aten::var.correction", in_float32(), "", "", kNo, whole_dims},
+      {"aten::std.correction", in_float32(), "", "", kNo, whole_dims},
+      {"aten::var_mean.correction", in_float32(), "", "", kNo, whole_dims},
+      {"aten::std_mean.correction", in_float32(), "", "", kNo, whole_dims},
+      {"aten::prod.dim_int", in_float32(), "", "", kNo, whole_dims},
+      {"aten::any.dim", in_widest(), "", "", kNo, whole_dims},
+      {"aten::all.dim", in_widest(), "", "", kNo, whole_dims},
   };
   return rows;
 }

@@ -105,15 +105,17 @@ std::vector<ValueId> split_log_softmax_backward(const LocalNode& at, Emitter& to
 Rules softmax_rules() {
   constexpr Linear kNo = Linear::kNo;
   constexpr Linear kFirst = Linear::kFirst;
-  static const OpRule rows[] = {
-      // operator        linear  pattern           localize  expand  wants
-      {"aten::_softmax", "", "", kNo, softmax, nullptr, split_softmax},
-      {"aten::_safe_softmax", "", "", kNo, safe_softmax},
-      {"aten::_log_softmax", "", "", kNo, softmax, nullptr, split_log_softmax},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize, expand, wants
+      {"aten::_softmax", in_float32().seconds_each(1e-9), "", "", kNo, softmax, nullptr,
+       split_softmax},
+      {"aten::_safe_softmax", in_float32().seconds_each(2e-9), "", "", kNo, safe_softmax},
+      {"aten::_log_softmax", in_float32().seconds_each(1e-9), "", "", kNo, softmax, nullptr,
+       split_log_softmax},
       // Reads the output of the last dimension as if there were no gaps, whatever its strides.
-      {"aten::_softmax_backward_data", "", "", kFirst, softmax_backward, nullptr,
+      {"aten::_softmax_backward_data", in_float32(), "", "", kFirst, softmax_backward, nullptr,
        split_softmax_backward, Wants::kDense},
-      {"aten::_log_softmax_backward_data", "", "", kFirst, softmax_backward, nullptr,
+      {"aten::_log_softmax_backward_data", in_float32(), "", "", kFirst, softmax_backward, nullptr,
        split_log_softmax_backward},
   };
   return rows;

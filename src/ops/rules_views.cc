@@ -147,24 +147,24 @@ std::optional<Pattern> select(const Graph& graph, const Node& node) {
 
 Rules view_rules() {
   constexpr Linear kAll = Linear::kAll;
-  static const OpRule rows[] = {
-      // operator                   linear  pattern           localize
-      {"aten::t", "", "", kAll, transpose_matrix},
-      {"aten::transpose.int", "", "", kAll, transpose},
-      {"aten::permute", "", "", kAll, permute},
-      {"aten::alias", "", "", kAll, same_dims},
-      {"aten::detach", "", "", kAll, same_dims},
-      {"aten::lift_fresh", "", "", kAll, same_dims},
-      {"aten::view", "", "", kAll, view, localize_view},
-      {"aten::_unsafe_view", "", "", kAll, view, localize_view},
-      {"aten::reshape", "", "", kAll, view, localize_view},
-      {"aten::_reshape_alias", "", "", kAll, view, localize_view},
-      {"aten::expand", "", "", kAll, expand, localize_expand},
-      {"aten::unsqueeze", "", "", kAll, unsqueeze},
-      {"aten::squeeze", "", "", kAll, squeeze, localize_squeeze},
-      {"aten::squeeze.dim", "", "", kAll, squeeze, localize_squeeze},
-      {"aten::slice.Tensor", "", "", kAll, slice, localize_slice},
-      {"aten::select.int", "", "", kAll, select},
+  static const OperatorRow rows[] = {
+      // operator, facts, inputs, outputs, linear, pattern, localize
+      {"aten::t", in_widest().view(), "", "", kAll, transpose_matrix},
+      {"aten::transpose.int", in_widest().view(), "", "", kAll, transpose},
+      {"aten::permute", in_widest().view(), "", "", kAll, permute},
+      {"aten::alias", in_widest().view(), "", "", kAll, same_dims},
+      {"aten::detach", in_widest().view(), "", "", kAll, same_dims},
+      {"aten::lift_fresh", in_widest().view(), "", "", kAll, same_dims},
+      {"aten::view", in_widest().reshapes(), "", "", kAll, view, localize_view},
+      {"aten::_unsafe_view", in_widest().reshapes(), "", "", kAll, view, localize_view},
+      {"aten::reshape", in_widest().reshapes(), "", "", kAll, view, localize_view},
+      {"aten::_reshape_alias", in_widest().reshapes(), "", "", kAll, view, localize_view},
+      {"aten::expand", in_widest().view(), "", "", kAll, expand, localize_expand},
+      {"aten::unsqueeze", in_widest().view(), "", "", kAll, unsqueeze},
+      {"aten::squeeze", in_widest().view(), "", "", kAll, squeeze, localize_squeeze},
+      {"aten::squeeze.dim", in_widest().view(), "", "", kAll, squeeze, localize_squeeze},
+      {"aten::slice.Tensor", in_widest().view(), "", "", kAll, slice, localize_slice},
+      {"aten::select.int", in_widest().view(), "", "", kAll, select},
   };
   return rows;
 }

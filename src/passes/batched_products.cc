@@ -3,17 +3,12 @@
 #include <map>
 
 #include "ops/emit.h"
+#include "ops/facts.h"
 
 namespace epl {
 namespace {
 
 using Sizes = std::vector<int64_t>;
-
-bool is_reshape(const Node& node) {
-  const std::string name = op_name(node);
-  return name == "aten::view" || name == "aten::_unsafe_view" || name == "aten::_reshape_alias" ||
-         name == "aten::reshape";
-}
 
 class Rewriting {
  public:
@@ -46,7 +41,7 @@ class Rewriting {
   void keep(Node node) {
     const auto input = [&] { return node.arguments[0].values[0]; };
     const auto output = [&] { return node.results[0].values[0]; };
-    if (is_reshape(node) && merges(sizes(input()), sizes(output()))) {
+    if (reshapes(node.op) && merges(sizes(input()), sizes(output()))) {
       unmerged_[output()] = {input(), false};
     } else if (op_name(node) == "aten::transpose.int" && unmerged_.count(input()) != 0 &&
                turns_matrices(node)) {
@@ -101,7 +96,7 @@ class Rewriting {
 
   // A reshape that gives a product its dimensions back has nothing left to do.
   bool is_undone(const Node& node) {
-    if (!is_reshape(node)) return false;
+    if (!reshapes(node.op)) return false;
     const auto product = products_.find(node.arguments[0].values[0]);
     if (product == products_.end()) return false;
     const ValueId shown = node.results[0].values[0];

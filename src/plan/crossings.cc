@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ir/makers.h"
+#include "ops/facts.h"
 
 namespace epl {
 namespace {
@@ -95,14 +96,12 @@ std::vector<bool> rows_in_order(const Graph& graph, const std::vector<int>& batc
       most = std::max(most, hidden[static_cast<size_t>(id)]);
       outer_before = outer(id);
     });
-    const std::string name = op_name(node);
-    const bool reshapes = name == "aten::view" || name == "aten::_unsafe_view" ||
-                          name == "aten::reshape" || name == "aten::_reshape_alias";
+    const bool keeps_order = reshapes(node.op);
     for_each_output(node, [&](ValueId id) {
       if (batch_dims[static_cast<size_t>(id)] < 0) return;
       double& here = hidden[static_cast<size_t>(id)];
-      here = reshapes ? most * static_cast<double>(outer_before) / static_cast<double>(outer(id))
-                      : most;
+      here = keeps_order ? most * static_cast<double>(outer_before) / static_cast<double>(outer(id))
+                         : most;
     });
   }
   std::vector<bool> in_order;

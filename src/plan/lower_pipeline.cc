@@ -22,9 +22,9 @@ std::string name_of(const ChunkTask& task) {
 // One chunk of a stage: its parts, and where each of them lies for each micro batch in flight.
 struct Chunk {
   std::vector<SegmentPart> parts;                 // by Task::Kind
-  std::vector<std::vector<int>> segments;         // [room][kind]
+  std::vector<std::vector<int>> segments;         // [activation slot][kind]
   std::vector<int> first_segments;                // [kind], for micro batch 0
-  std::vector<std::map<ValueId, SlotId>> places;  // [room]: of what is given and taken
+  std::vector<std::map<ValueId, SlotId>> places;  // [activation slot]: of what is given and taken
 };
 
 class PipelineLowering {
@@ -82,7 +82,7 @@ class PipelineLowering {
 
   int stage_of(int chunk) const { return schedule_.stage_of_chunk[static_cast<size_t>(chunk)]; }
   int kinds() const { return schedule_.splits_backward ? 3 : 2; }
-  int rooms(int chunk) const { return schedule_.in_flight[static_cast<size_t>(chunk)]; }
+  int activation_slots(int chunk) const { return schedule_.in_flight[static_cast<size_t>(chunk)]; }
 
   SegmentPart make_part(const Graph& graph, const ChunkTask& task) const {
     SegmentPart part;
@@ -157,7 +157,7 @@ class PipelineLowering {
       made_in_[{stage, static_cast<int>(program.gradients.size())}] = made;
       add_kept_gradient(graph, gradient, program);
     }
-    std::vector<SegmentBuilder> builders;  // one a room of each chunk
+    std::vector<SegmentBuilder> builders;  // one for each activation slot of each chunk
     int64_t shared = 0;
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
       if (stage_of(chunk) != group) continue;
@@ -165,9 +165,10 @@ class PipelineLowering {
       for (int kind = 0; kind < kinds(); ++kind) {
         built.parts.push_back(make_part(graph, {static_cast<Task::Kind>(kind), chunk}));
       }
-      for (int room = 0; room < rooms(chunk); ++room) {
+      for (int activation_slot = 0; activation_slot < activation_slots(chunk); ++activation_slot) {
         builders.emplace_back(graph, built.parts, gradients, program, options_.backend);
-        build_room(built, room, builders.back(), first_places_[number][chunk]);
+        build_activation_slot(built, activation_slot, builders.back(),
+                              first_places_[number][chunk]);
         shared = std::max(shared, builders.back().bytes().shared);
       }
     }
@@ -175,7 +176,7 @@ class PipelineLowering {
     std::vector<int64_t> begins;
     for (const auto& builder : builders) {
       begins.push_back(end);
-      end += align_up(builder.bytes().room);
+      end += align_up(builder.bytes().activations);
     }
     for (size_t i = 0; i < builders.size(); ++i) builders[i].place_new_buffers(end, begins[i]);
     program.arena_bytes = end + shared;
@@ -183,12 +184,13 @@ class PipelineLowering {
   }
 
   // Micro batch 0 keeps its gradients, the others add to them.
-  void build_room(Chunk& chunk, int room, SegmentBuilder& builder,
-                  std::map<ValueId, SlotId>& first_places) {
+  void build_activation_slot(Chunk& chunk, int activation_slot, SegmentBuilder& builder,
+                             std::map<ValueId, SlotId>& first_places) {
     std::vector<int> segments{builder.build(chunk.parts[0], Accumulation::kNext)};
     std::map<ValueId, SlotId> places;
     builder.mark();
-    const bool comes_again = room > 0 || rooms(chunk.parts[0].chunk) < options_.micro_batches;
+    const bool comes_again =
+        activation_slot > 0 || activation_slots(chunk.parts[0].chunk) < options_.micro_batches;
     if (comes_again) {
       for (int kind = 1; kind < kinds(); ++kind) {
         segments.push_back(
@@ -196,7 +198,7 @@ class PipelineLowering {
       }
       note_places(chunk, builder, places);
     }
-    if (room == 0) {
+    if (activation_slot == 0) {
       if (comes_again) builder.rewind();
       chunk.first_segments = {segments[0]};
       for (int kind = 1; kind < kinds(); ++kind) {
@@ -229,9 +231,10 @@ class PipelineLowering {
   void add_task(size_t stage, const Task& task, Program& program) {
     const ChunkTask here{task.kind, task.chunk};
     const Chunk& chunk = chunks_[stage].at(task.chunk);
-    const auto room = static_cast<size_t>(task.micro_batch % rooms(task.chunk));
+    const auto activation_slot =
+        static_cast<size_t>(task.micro_batch % activation_slots(task.chunk));
     const auto& places =
-        task.micro_batch == 0 ? first_places_[stage].at(task.chunk) : chunk.places[room];
+        task.micro_batch == 0 ? first_places_[stage].at(task.chunk) : chunk.places[activation_slot];
     if (here == ChunkTask{}) program.instructions.push_back(load(stage, task, places));
     for (size_t i = 0; i < plan_.transfers.size(); ++i) {
       const bool comes = crossing(i).to == here && plan_.transfers[i].to == static_cast<int>(stage);
@@ -240,7 +243,8 @@ class PipelineLowering {
     }
     Instruction run;
     run.micro_batch = task.micro_batch;
-    const auto& segments = task.micro_batch == 0 ? chunk.first_segments : chunk.segments[room];
+    const auto& segments =
+        task.micro_batch == 0 ? chunk.first_segments : chunk.segments[activation_slot];
     run.segment = segments[static_cast<size_t>(task.kind)];
     add_run(stage, here, run, program);
     for (size_t i = 0; i < plan_.transfers.size(); ++i) {

@@ -2,12 +2,12 @@
 // a stage.
 //
 // Each chunk is built as a forward and a backward segment (and one for weights, where the schedule
-// splits backward). Values that live from one of them to the next lie in a room of their micro
-// batch; there are as many rooms as the schedule has micro batches in flight, one after another in
-// the arena of the stage. All else lies in memory that the segments share, since one of them runs
-// at a time.
+// splits backward). Values that live from one of them to the next lie in an activation slot of
+// their micro batch; there are as many activation slots as the schedule has micro batches in
+// flight, one after another in the arena of the stage. All else lies in memory that the segments
+// share, since one of them runs at a time.
 //
-//   arena of a stage:   kept gradients | room 0 | room 1 | ... | shared
+//   arena of a stage:   kept gradients | activations 0 | activations 1 | ... | shared
 #pragma once
 
 #include <vector>

@@ -223,11 +223,11 @@ TEST(LowerPipeline, ZeroBubbleMakesGradientsOfParametersAfterwards) {
 )");
 }
 
-// --- rooms
+// --- activation slots
 // ----------------------------------------------------------------------------------------
 
 // Bytes of activations grow with what is in flight, all else stays.
-TEST(LowerPipeline, NeedsARoomForEachMicroBatchInFlight) {
+TEST(LowerPipeline, NeedsAnActivationSlotForEachMicroBatchInFlight) {
   std::vector<int64_t> few, many;
   for (int micro_batches : {4, 8}) {
     few.push_back(lowered(kTwoChunks, {"PreferBackward", micro_batches}).programs[0].arena_bytes);
@@ -235,8 +235,8 @@ TEST(LowerPipeline, NeedsARoomForEachMicroBatchInFlight) {
   }
   EXPECT_EQ(few[0], few[1]);
   EXPECT_LT(few[0], many[0]);
-  const int64_t room = (many[1] - many[0]) / 4;
-  EXPECT_EQ(many[0], few[0] + 2 * room);
+  const int64_t activations = (many[1] - many[0]) / 4;
+  EXPECT_EQ(many[0], few[0] + 2 * activations);
 }
 
 // --- parameters of several stages

@@ -84,9 +84,7 @@ void add_leaves(const Graph& graph, InputPlaces inputs, Program& program) {
     PlanLeaf made;
     made.name = leaf.name;
     made.index = leaf.index;
-    made.cut_dim = leaf.cut_dim;
-    made.piece = leaf.piece;
-    made.whole = leaf.whole;
+    made.shard = leaf.shard;
     if (leaf.kind == Leaf::Kind::kInput) {
       EPL_CHECK(type.layout == c10::kStrided,
                 concat("input ", leaf.index, " of the batch is not a dense tensor"), "epl::Trainer",
@@ -181,7 +179,7 @@ void find_tied(Plan& plan) {
     const Program& program = plan.programs[stage];
     for (size_t i = 0; i < program.gradients.size(); ++i) {
       const int leaf = program.gradients[i].leaf;
-      if (program.leaves[static_cast<size_t>(leaf)].cut_dim >= 0) continue;
+      if (program.leaves[static_cast<size_t>(leaf)].shard.is_cut()) continue;
       by_leaf[leaf].push_back({static_cast<int>(stage), static_cast<int>(i)});
     }
   }

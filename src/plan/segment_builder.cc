@@ -192,18 +192,11 @@ Operand SegmentBuilder::operand(const Argument& argument) {
   return result;
 }
 
-bool SegmentBuilder::is_view(const Node& node) const {
-  bool any = false;
-  bool all = true;
-  for_each_output(node, [&](ValueId id) {
-    bool shares = false;
-    for_each_input(node, [&](ValueId input) {
-      shares |= graph_.value(input).storage == graph_.value(id).storage;
-    });
-    any = true;
-    all &= shares && dynamic_.count(id) == 0;
-  });
-  return any && all && (written_arguments(node).empty() || changes_place_only(node.op));
+// A view of a tensor that an operator puts wherever it likes is made anew in each step.
+bool SegmentBuilder::needs_no_call(const Node& node) const {
+  bool in_place = true;
+  for_each_output(node, [&](ValueId id) { in_place &= dynamic_.count(id) == 0; });
+  return in_place && is_view(graph_, node);
 }
 
 void SegmentBuilder::find_last_uses() {
@@ -284,7 +277,7 @@ bool SegmentBuilder::returns_what_it_writes(const Node& node) const {
 }
 
 void SegmentBuilder::lower_node(const Node& node) {
-  if (is_view(node)) {
+  if (needs_no_call(node)) {
     for_each_output(node, [&](ValueId id) {
       slot_of(id);
       accumulate(id);
@@ -475,7 +468,7 @@ std::vector<SegmentBuilder::Places> SegmentBuilder::shared_places() const {
   return places;
 }
 
-SegmentBuilder::Places SegmentBuilder::room_places() const {
+SegmentBuilder::Places SegmentBuilder::activation_places() const {
   return place_where([&](const Lifetime& lifetime) { return !in_one_segment(lifetime); });
 }
 
@@ -497,13 +490,13 @@ SegmentBuilder::Bytes SegmentBuilder::bytes() const {
   for (const auto& places : shared_places()) {
     bytes.shared = std::max(bytes.shared, places.placement.total);
   }
-  bytes.room = room_places().placement.total;
+  bytes.activations = activation_places().placement.total;
   return bytes;
 }
 
-void SegmentBuilder::place_new_buffers(int64_t shared, int64_t room) {
+void SegmentBuilder::place_new_buffers(int64_t shared, int64_t activations) {
   for (const auto& places : shared_places()) put(places, shared);
-  put(room_places(), room);
+  put(activation_places(), activations);
 }
 
 }  // namespace epl

@@ -3,8 +3,8 @@
 //
 // A step on one device is one segment. A chunk of a pipeline is built as several (forward,
 // backward, weights), which run at different times with other segments in between: values that
-// only one of them touches lie in memory that all segments share, the others in a room of the micro
-// batch.
+// only one of them touches lie in memory that all segments share, the others in an activation slot
+// of the micro batch.
 #pragma once
 
 #include <functional>
@@ -63,13 +63,13 @@ class SegmentBuilder {
   int64_t place_new_buffers(int64_t base);
 
   // The same in two: buffers that only one segment touches from `shared` on, those of each segment
-  // from its begin; the others from `room` on.
+  // from its begin; the others from `activations` on.
   struct Bytes {
     int64_t shared = 0;
-    int64_t room = 0;
+    int64_t activations = 0;
   };
   Bytes bytes() const;
-  void place_new_buffers(int64_t shared, int64_t room);
+  void place_new_buffers(int64_t shared, int64_t activations);
 
  private:
   struct Places {
@@ -79,7 +79,7 @@ class SegmentBuilder {
   Places place_where(const std::function<bool(const Lifetime&)>& wanted) const;
   void put(const Places& places, int64_t base);
   std::vector<Places> shared_places() const;
-  Places room_places() const;
+  Places activation_places() const;
   bool in_one_segment(const Lifetime& lifetime) const;
   void find_extents(const std::set<ValueId>& used);
   int now() const { return first_position_ + static_cast<int>(segment_.calls.size()); }
@@ -88,7 +88,7 @@ class SegmentBuilder {
   void lower_node(const Node& node);
   void note_written_leaves(const Node& node);
   void add_call(Call call);
-  bool is_view(const Node& node) const;
+  bool needs_no_call(const Node& node) const;
   bool returns_what_it_writes(const Node& node) const;
   bool lies_in_arena(const Node& node) const;
   void choose_mode(const Node& node, Call& call) const;

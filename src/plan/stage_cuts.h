@@ -35,9 +35,9 @@ struct StageCutsRequest {
   int micro_batches = 1;
   // By chunk, as Schedule::in_flight. Empty: as 1F1B has them, chunk c of C has C - c.
   std::vector<int> in_flight = {};
-  double bytes_per_second = 4e9;  // from one stage to another: a copy to another core's memory
-  int64_t device_bytes = 0;       // memory that a device has; 0: no limit
-  double optimizer_state = 2;     // bytes a byte of parameters: Adam keeps two of its size
+  double bytes_per_second = Link().sent_bytes_per_second;  // from one stage to another
+  int64_t device_bytes = 0;                                // memory that a device has; 0: no limit
+  double optimizer_state = 2;  // bytes a byte of parameters: Adam keeps two of its size
   // Rows of a micro batch that will run, for each one of the recorded micro batch.
   double rows = 1;
   double tolerance = 0.02;

@@ -61,7 +61,7 @@ std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool 
   std::vector<int> leaves;
   for (int leaf : everywhere) {
     const bool of_others = own.count(leaf) == 0 && read.count(leaf) != 0;
-    const bool cut = program.leaves[static_cast<size_t>(leaf)].cut_dim >= 0;
+    const bool cut = program.leaves[static_cast<size_t>(leaf)].shard.is_cut();
     if (of_others || (cut && !only_read)) leaves.push_back(leaf);
   }
   return leaves;

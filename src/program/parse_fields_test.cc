@@ -163,10 +163,10 @@ const Change kChanges[] = {
     {"LeafName", of_leaf(2, [](PlanLeaf& l) { l.name = "v"; })},
     {"LeafNameOfAnInput", of_leaf(0, [](PlanLeaf& l) { l.name = "x"; })},
     {"LeafSlot", of_leaf(4, [](PlanLeaf& l) { l.slot = 3; })},
-    {"LeafCutDim", of_leaf(2, [](PlanLeaf& l) { l.cut_dim = 0; })},
-    {"LeafPieceBegin", of_leaf(2, [](PlanLeaf& l) { l.piece.begin = 4; })},
-    {"LeafPieceLength", of_leaf(2, [](PlanLeaf& l) { l.piece.length = 4; })},
-    {"LeafWhole", of_leaf(2, [](PlanLeaf& l) { l.whole = 8; })},
+    {"LeafShardDim", of_leaf(2, [](PlanLeaf& l) { l.shard.dim = 0; })},
+    {"LeafShardBegin", of_leaf(2, [](PlanLeaf& l) { l.shard.piece.begin = 4; })},
+    {"LeafShardLength", of_leaf(2, [](PlanLeaf& l) { l.shard.piece.length = 4; })},
+    {"LeafShardWhole", of_leaf(2, [](PlanLeaf& l) { l.shard.whole = 8; })},
     // A slot.
     {"SlotOfALeafMadeByAnOperator", of_slot(2,
                                             [](Slot& s) {

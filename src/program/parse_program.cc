@@ -106,10 +106,7 @@ class ProgramParser {
     } else {
       leaf.name = line.string();
     }
-    const Shard shard = parse_shard(line);
-    leaf.cut_dim = shard.dim;
-    leaf.piece = shard.piece;
-    leaf.whole = shard.whole;
+    leaf.shard = parse_shard(line);
     if (line.take("index")) leaf.index = line.small_integer();
     if (line.take("named")) leaf.name = line.string();
     program_.leaves.push_back(std::move(leaf));

@@ -4,7 +4,7 @@
 
 namespace epl {
 
-int worker_of(int device, const Cluster& cluster) {
+int worker_of(int device, const ClusterShape& cluster) {
   int worker = 0;
   for (int first = 0; first + cluster.worker_devices[static_cast<size_t>(worker)] <= device;
        ++worker) {
@@ -58,7 +58,7 @@ int Placement::device(const Place& place) const {
   return before * replicas + place.replica * own + place.slice;
 }
 
-std::vector<int> Placement::devices_of(int stage, int worker, const Cluster& cluster) const {
+std::vector<int> Placement::devices_of(int stage, int worker, const ClusterShape& cluster) const {
   std::vector<int> found;
   for (int device = 0; device < cluster.total_gpu_num; ++device) {
     const bool here = worker_of(device, cluster) == worker;
@@ -67,7 +67,8 @@ std::vector<int> Placement::devices_of(int stage, int worker, const Cluster& clu
   return found;
 }
 
-std::vector<int> Placement::devices_of_group(int group, int worker, const Cluster& cluster) const {
+std::vector<int> Placement::devices_of_group(int group, int worker,
+                                             const ClusterShape& cluster) const {
   std::vector<int> found;
   for (int device = 0; device < cluster.total_gpu_num; ++device) {
     const bool here = worker_of(device, cluster) == worker;
@@ -76,7 +77,7 @@ std::vector<int> Placement::devices_of_group(int group, int worker, const Cluste
   return found;
 }
 
-std::vector<int> Placement::workers_of(int stage, const Cluster& cluster) const {
+std::vector<int> Placement::workers_of(int stage, const ClusterShape& cluster) const {
   std::vector<int> found;
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
     if (!devices_of(stage, worker, cluster).empty()) found.push_back(worker);

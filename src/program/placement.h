@@ -51,15 +51,15 @@ struct Placement {
   int device(const Place& place) const;
 
   // Devices of a worker that belong to the stage, in the order of replicas and slices.
-  std::vector<int> devices_of(int stage, int worker, const Cluster& cluster) const;
+  std::vector<int> devices_of(int stage, int worker, const ClusterShape& cluster) const;
   // The same for all stages of a group.
-  std::vector<int> devices_of_group(int group, int worker, const Cluster& cluster) const;
+  std::vector<int> devices_of_group(int group, int worker, const ClusterShape& cluster) const;
   // The workers that have a device of the stage, in order.
-  std::vector<int> workers_of(int stage, const Cluster& cluster) const;
+  std::vector<int> workers_of(int stage, const ClusterShape& cluster) const;
 
   bool operator==(const Placement& other) const;
 };
 
-int worker_of(int device, const Cluster& cluster);
+int worker_of(int device, const ClusterShape& cluster);
 
 }  // namespace epl

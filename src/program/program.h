@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "layout/layout.h"
+#include "layout/shard.h"
 #include "layout/slice_merge.h"
 #include "layout/tensor_type.h"
 #include "program/schedule.h"
@@ -48,10 +49,7 @@ struct PlanLeaf {
   int index = 0;     // kInput: place in the batch
   std::string name;  // kTensor
   SlotId slot = kNoSlot;
-  // Where the device has one piece of it: along which dimension, and which one of how many.
-  int cut_dim = -1;
-  Piece piece = {};
-  int64_t whole = 0;  // elements along that dimension
+  Shard shard = {};  // where the device has a part of it
 };
 
 struct Slot {

@@ -100,7 +100,7 @@ class ProgramPrinter {
     const bool is_input = leaf.kind == PlanLeaf::Kind::kInput;
     const bool has_name = leaf.kind == PlanLeaf::Kind::kTensor;
     std::string text = leaf.slot == kNoSlot ? "no slot" : print_slot(leaf.slot);
-    text += " = " + print_kind(leaf) + print_shard({leaf.cut_dim, leaf.piece, leaf.whole});
+    text += " = " + print_kind(leaf) + print_shard(leaf.shard);
     if (!is_input && leaf.index != 0) text += concat(" index ", leaf.index);
     if (!has_name && !leaf.name.empty()) text += " named " + quoted(leaf.name);
     return text;

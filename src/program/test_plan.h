@@ -199,8 +199,8 @@ inline std::string describe(const Program& program) {
   for (const auto& each : program.instructions) out << describe(each) << "\n";
   for (const auto& leaf : program.leaves) {
     out << "leaf " << static_cast<int>(leaf.kind) << " " << leaf.index << " " << leaf.name << " s"
-        << leaf.slot << " " << leaf.cut_dim << " " << leaf.piece.begin << " " << leaf.piece.length
-        << " " << leaf.whole << "\n";
+        << leaf.slot << " " << leaf.shard.dim << " " << leaf.shard.piece.begin << " "
+        << leaf.shard.piece.length << " " << leaf.shard.whole << "\n";
   }
   for (size_t i = 0; i < program.slots.size(); ++i) {
     if (!is_named(program, static_cast<SlotId>(i))) continue;

@@ -3,13 +3,13 @@
 #include <ATen/Functions.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
 
 #include <numeric>
 #include <string>
 
 #include "base/check.h"
-#include "comm/along.h"
-#include "runtime/operators.h"
+#include "comm/dim_collectives.h"
 
 namespace epl {
 namespace {
@@ -185,15 +185,6 @@ at::Tensor all_gather_meta(const at::Tensor& x, int64_t dim, at::IntArrayRef pie
 // In the file of CollectiveScope, so that whoever sets a scope has the operators, however the
 // library is linked. The kernels are the CPU's own and not for all backends: that is what
 // out_variant (ops/facts.h) takes.
-TORCH_LIBRARY(epl, library) {
-  define_with_out(library, "all_reduce", "Tensor x, str op");
-  define_with_out(library, "broadcast", "Tensor x, int root");
-  define_with_out(library, "all_gather", "Tensor x, int dim, int[] pieces");
-  define_with_out(library, "reduce_scatter", "Tensor x, int dim, int[] pieces");
-  define_with_out(library, "all_to_all",
-                  "Tensor x, int from, int to, int[] from_pieces, int[] to_pieces");
-}
-
 TORCH_LIBRARY_IMPL(epl, CPU, library) {
   library.impl("all_reduce", all_reduce);
   library.impl("all_reduce.out", all_reduce_out);

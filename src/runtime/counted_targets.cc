@@ -15,12 +15,12 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/record_function.h>
 #include <epl/error.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "base/text.h"
-#include "runtime/operators.h"
 
 namespace epl {
 namespace {
@@ -113,11 +113,6 @@ IgnoredTargetsWatch::IgnoredTargetsWatch()
 IgnoredTargetsWatch::~IgnoredTargetsWatch() { at::removeCallback(callback_); }
 
 int64_t ignored_targets_seen() { return seen.load(std::memory_order_relaxed); }
-
-TORCH_LIBRARY_FRAGMENT(epl_rows, library) {
-  define_with_out(library, "all_count", "Tensor target, int ignored");
-  define_with_out(library, "note_ignored", "Tensor target, int ignored");
-}
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {
   library.impl("all_count", all_count);

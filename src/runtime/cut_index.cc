@@ -8,8 +8,7 @@
 // their piece, so numbers that fall into none of them are found here.
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-
-#include "runtime/operators.h"
+#include <torch/library.h>
 
 namespace epl {
 namespace {
@@ -49,11 +48,6 @@ at::Tensor index_in_piece_meta(const at::Tensor& index, int64_t, int64_t, c10::o
 }
 
 }  // namespace
-
-TORCH_LIBRARY_FRAGMENT(epl_rows, library) {
-  define_with_out(library, "index_in_piece",
-                  "Tensor index, int begin, int whole, int? ignored, bool from_end");
-}
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {
   library.impl("index_in_piece", index_in_piece);

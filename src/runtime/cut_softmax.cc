@@ -15,11 +15,10 @@
 #include <ATen/Functions.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <string>
-
-#include "runtime/operators.h"
 
 namespace epl {
 namespace {
@@ -140,12 +139,6 @@ at::Tensor like_first_meta(const at::Tensor& x, const at::Tensor&, const at::Ten
 }
 
 }  // namespace
-
-TORCH_LIBRARY(epl_rows, library) {
-  define_with_out(library, "sum_exp", "Tensor x, Tensor largest, int dim");
-  define_with_out(library, "log_softmax", "Tensor x, Tensor largest, Tensor sum");
-  define_with_out(library, "log_softmax_backward", "Tensor gradient, Tensor output, Tensor sum");
-}
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {
   library.impl("sum_exp", sum_exp);

@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "config/libtorch.h"
-#include "runtime/segments.h"
+#include "runtime/memory_blocks.h"
 
 namespace epl {
 
@@ -30,7 +30,7 @@ struct DeviceMemory::Mapping {
 // What a DeviceMemory and its tensors share. Blocks up to kSmall bytes have segments of their own:
 // small ones that live long do not stand in the way of large ones.
 struct DeviceMemory::Pool {
-  static constexpr int64_t kSmall = Segments::kBinned;
+  static constexpr int64_t kSmall = MemoryBlocks::kBinned;
   static constexpr int64_t kSmallSegment = 2 << 20;
   static constexpr int64_t kLargeSegment = 32 << 20;
 
@@ -47,8 +47,8 @@ struct DeviceMemory::Pool {
   [[noreturn]] void out_of_memory(int64_t wanted, bool by_limit) const EPL_REQUIRES(mutex);
 
   Mutex mutex;
-  Segments small EPL_GUARDED_BY(mutex){this, kSmallSegment, Segments::kAlign};
-  Segments large EPL_GUARDED_BY(mutex){this, kLargeSegment, kSmall};
+  MemoryBlocks small EPL_GUARDED_BY(mutex){this, kSmallSegment, MemoryBlocks::kAlign};
+  MemoryBlocks large EPL_GUARDED_BY(mutex){this, kLargeSegment, kSmall};
   int64_t in_use EPL_GUARDED_BY(mutex) = 0;  // in blocks
   int64_t mapped EPL_GUARDED_BY(mutex) = 0;  // in pages of mappings, as last counted
   int64_t peak EPL_GUARDED_BY(mutex) = 0;
@@ -65,11 +65,12 @@ void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
   constexpr size_t kMost =
       std::numeric_limits<int64_t>::max() / 2;  // what adds up without overflow
   const int64_t wanted = std::min(size, kMost);
-  const int64_t bytes = (wanted + Segments::kAlign - 1) / Segments::kAlign * Segments::kAlign;
+  const int64_t bytes =
+      (wanted + MemoryBlocks::kAlign - 1) / MemoryBlocks::kAlign * MemoryBlocks::kAlign;
   const MutexLock lock(mutex);
   if (limit > 0 && bytes > limit - held()) out_of_memory(wanted, /*by_limit=*/true);
-  Segments& segments = bytes <= kSmall ? small : large;
-  Segments::Block* block = segments.take(bytes);
+  MemoryBlocks& segments = bytes <= kSmall ? small : large;
+  MemoryBlocks::Block* block = segments.take(bytes);
   if (block == nullptr) {
     trim();
     block = segments.take(bytes);
@@ -84,8 +85,8 @@ void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
 }
 
 void DeviceMemory::Pool::release(void* data) {
-  Segments::Block* const block = Segments::Block::of(data);
-  Segments* const segments = block->home;
+  MemoryBlocks::Block* const block = MemoryBlocks::Block::of(data);
+  MemoryBlocks* const segments = block->home;
   Pool* const pool = static_cast<Pool*>(segments->owner());
   bool last;
   {
@@ -222,11 +223,11 @@ class DeviceMemory::Allocator final : public c10::Allocator {
   explicit Allocator(c10::Allocator* previous) : previous_(previous) {}
 
   static void raw_delete(void* data) {
-    Segments* const segments = Segments::around(data);
+    MemoryBlocks* const segments = MemoryBlocks::around(data);
     if (segments == nullptr) return install().previous_->raw_deallocate(data);
     {
       const MutexLock lock(static_cast<Pool*>(segments->owner())->mutex);
-      Segments::Block* const block = segments->find(data);
+      MemoryBlocks::Block* const block = segments->find(data);
       // An expected address is no block, or the first of a plan's, which is not the caller's.
       if (block == nullptr || block->planned) return;
     }

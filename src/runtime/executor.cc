@@ -34,8 +34,8 @@ void* address_of(const at::Tensor& tensor) {
 int64_t recorded_offset(const Program& program, int index) {
   const PlanLeaf& leaf = program.leaves[static_cast<size_t>(index)];
   const TensorType& type = program.slots[static_cast<size_t>(leaf.slot)].type;
-  if (leaf.cut_dim < 0) return type.offset;
-  return type.offset - leaf.piece.begin * type.strides[static_cast<size_t>(leaf.cut_dim)];
+  if (!leaf.shard.is_cut()) return type.offset;
+  return type.offset - leaf.shard.piece.begin * type.strides[static_cast<size_t>(leaf.shard.dim)];
 }
 
 c10::TypePtr element_type(const c10::TypePtr& type) {
@@ -249,9 +249,10 @@ void Executor::load(const std::vector<at::Tensor>& batch, const std::vector<Slot
     if (leaf.kind != PlanLeaf::Kind::kInput || slot == kNoSlot) continue;
     const at::Tensor& given = batch.at(static_cast<size_t>(leaf.index));
     const at::Tensor& place = tensors_[static_cast<size_t>(slot)];
-    const int64_t before =
-        leaf.whole == 0 ? 0 : leaf.piece.begin - rows.begin * leaf.whole / rows.of;
-    place.copy_(leaf.cut_dim < 0 ? given : given.narrow(0, before, leaf.piece.length));
+    const int64_t before = leaf.shard.whole == 0
+                               ? 0
+                               : leaf.shard.piece.begin - rows.begin * leaf.shard.whole / rows.of;
+    place.copy_(!leaf.shard.is_cut() ? given : given.narrow(0, before, leaf.shard.piece.length));
   }
 }
 

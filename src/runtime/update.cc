@@ -66,7 +66,7 @@ at::Tensor summed(const ParameterGradient& gradient) {
   if (gradient.pieces.empty()) return sum_of(gradient.gradient, gradient.addends);
   at::Tensor whole = at::zeros_like(gradient.parameter.detach());
   for (const auto& piece : gradient.pieces)
-    whole.narrow(piece.dim, piece.begin, piece.gradient.size(piece.dim))
+    whole.narrow(piece.shard.dim, piece.shard.piece.begin, piece.shard.piece.length)
         .copy_(sum_of(piece.gradient, piece.addends));
   return whole;
 }
@@ -233,15 +233,15 @@ class FusedUpdate final : public Update {
   // A piece is a run of elements for each index of the dimensions before the one that is cut.
   void add_piece(const Step& whole, const at::Tensor& parameter, const GradientPiece& piece) {
     const auto sizes = parameter.sizes();
-    const auto dim = static_cast<size_t>(piece.dim);
+    const auto dim = static_cast<size_t>(piece.shard.dim);
     const int64_t inner = c10::multiply_integers(sizes.slice(dim + 1));
     const int64_t rows = c10::multiply_integers(sizes.slice(0, dim));
-    const int64_t length = piece.gradient.size(piece.dim) * inner;
+    const int64_t length = piece.shard.piece.length * inner;
     if (length == 0) return;
     std::vector<void*> sources{contiguous_data(piece.gradient)};
     for (const at::Tensor& addend : piece.addends) sources.push_back(contiguous_data(addend));
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = row * sizes[dim] * inner + piece.begin * inner;
+      const int64_t at = row * sizes[dim] * inner + piece.shard.piece.begin * inner;
       const void* const gradient = advanced(sources[0], whole.type, row * length);
       jobs_.push_back({moved(whole, at, gradient), total_, total_ + length, {}});
       total_ += length;

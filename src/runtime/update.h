@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "layout/shard.h"
+
 namespace epl {
 
 // One parameter and its gradient of this step. `gradient` may be sparse; it is never undefined:
@@ -32,8 +34,7 @@ namespace epl {
 // undefined, and what no piece covers (it belongs to other workers) is not updated, at least not
 // meaningfully.
 struct GradientPiece {
-  int dim = 0;
-  int64_t begin = 0;
+  Shard shard;  // of the parameter
   at::Tensor gradient;
   std::vector<at::Tensor> addends = {};
 };

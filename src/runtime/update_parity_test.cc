@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/test_update.h"
 #include "runtime/update.h"
-#include "runtime/update_twins.h"
 
 namespace epl {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/update_twins.h"
+#include "runtime/test_update.h"
 
 namespace epl {
 namespace {

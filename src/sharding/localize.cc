@@ -49,14 +49,12 @@ class Localizer {
     const Layout layout = made(leaf.value);
     if (layout.is_cut()) {
       const auto dim = static_cast<size_t>(layout.dim);
-      own.piece = piece_of(type.sizes[dim], request_.parts, part_);
-      own.cut_dim = layout.dim;
-      own.whole = type.sizes[dim];
-      type.sizes[dim] = own.piece.length;
+      own.shard = shard_of(type.sizes, layout, request_.parts, part_);
+      type.sizes[dim] = own.shard.piece.length;
       if (leaf.kind == Leaf::Kind::kInput) {
         type.strides = contiguous_strides(type.sizes);
       } else {
-        type.offset += own.piece.begin * type.strides[dim];
+        type.offset += own.shard.piece.begin * type.strides[dim];
       }
     }
     if (keeps_ids()) {

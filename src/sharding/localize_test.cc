@@ -75,9 +75,9 @@ TEST(LocalGraph, CutsGradientsAsTheirParameters) {
     for (const auto& gradient : local.gradients) {
       const Leaf& leaf = local.leaves[static_cast<size_t>(gradient.parameter)];
       EXPECT_EQ(local.value(gradient.value).type.sizes, local.value(leaf.value).type.sizes);
-      EXPECT_EQ(leaf.piece.length, 256) << leaf.name;
-      EXPECT_EQ(leaf.whole, 1024) << leaf.name;
-      EXPECT_EQ(leaf.piece.begin, 256 * part) << leaf.name;
+      EXPECT_EQ(leaf.shard.piece.length, 256) << leaf.name;
+      EXPECT_EQ(leaf.shard.whole, 1024) << leaf.name;
+      EXPECT_EQ(leaf.shard.piece.begin, 256 * part) << leaf.name;
     }
   }
 }

@@ -3,9 +3,9 @@
 namespace epl {
 namespace {
 
-double moved_seconds(const TensorType& whole, double share, const Wires& wires) {
+double moved_seconds(const TensorType& whole, double share, const Link& link) {
   const auto bytes = static_cast<double>(whole.numel() * whole.item_bytes());
-  return wires.seconds_per_call + share * bytes / wires.bytes_per_second;
+  return link.seconds_per_call + share * bytes / link.bytes_per_second;
 }
 
 Argument pieces_argument(const TensorType& whole, int dim, int parts) {
@@ -25,22 +25,25 @@ ValueId emit_slice(Emitter& emitter, ValueId local, const TensorType& whole, int
 }  // namespace
 
 double reshard_seconds(const TensorType& whole, Layout from, Layout to, int parts,
-                       const Wires& wires) {
+                       const Machine& machine) {
   if (from == to) return 0;
   const double others = (parts - 1.0) / parts;
   if (from.is_whole()) {
     // A view is free; so little is counted that a value rather stays what it is.
     if (to.is_cut()) return 1e-9;
-    return 1e-6 + static_cast<double>(whole.numel() * whole.item_bytes()) / 20e9;
+    // Zeros on all devices but one: nothing is read.
+    return machine.device.seconds_per_call / 2 +
+           static_cast<double>(whole.numel() * whole.item_bytes()) /
+               machine.device.bytes_per_second;
   }
   if (to.is_partial()) {
-    return reshard_seconds(whole, from, Layout::whole(), parts, wires) +
-           reshard_seconds(whole, Layout::whole(), to, parts, wires);
+    return reshard_seconds(whole, from, Layout::whole(), parts, machine) +
+           reshard_seconds(whole, Layout::whole(), to, parts, machine);
   }
   if (from.is_partial()) {
-    return moved_seconds(whole, (to.is_whole() ? 2 : 1) * others, wires);
+    return moved_seconds(whole, (to.is_whole() ? 2 : 1) * others, machine.link);
   }
-  return moved_seconds(whole, to.is_whole() ? others : others / parts, wires);
+  return moved_seconds(whole, to.is_whole() ? others : others / parts, machine.link);
 }
 
 ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, Layout from,

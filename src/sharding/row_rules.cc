@@ -391,7 +391,7 @@ class ByRule {
 
   const RowNode& at_;
   const std::string name_;
-  const OpRule* const rule_;
+  const OperatorRow* const rule_;
   const std::vector<ValueId> ids_;
   int scale_ = 0;
   int64_t outer_ = 1;

@@ -56,8 +56,8 @@ struct Open {
 // One way to decide all units so far.
 struct View {
   std::vector<Open> open;  // as Search::open_
-  double seconds = 0;
-  double to_come = 0;  // that makers will have to pay at least
+  double cost = 0;         // seconds, and the weight of what is against what was asked for
+  double to_come = 0;      // that makers will have to pay at least
   // The way here: the view before, the option of the unit, and how the leaves lie that it was the
   // first to read.
   uint32_t before = 0;
@@ -141,16 +141,16 @@ class Search {
     if (seconds >= 0) return seconds;
     seconds = facts(id).stays ? kImpossible
                               : reshard_seconds(request_.graph.value(id).type, layout_of(from),
-                                                layout_of(to), request_.parts);
+                                                layout_of(to), request_.parts, request_.machine);
     return seconds;
   }
 
-  double price(ValueId id, Code made) const {
+  LayoutPrice price(ValueId id, Code made) const {
     const ValueFacts& value = facts(id);
     for (size_t i = 0; i < value.made.size(); ++i) {
       if (code_of(value.made[i]) == made) return value.price[i];
     }
-    return kImpossible;
+    return {kImpossible, 0};
   }
 
   template <typename Visit>
@@ -239,7 +239,7 @@ class Search {
       before_ = static_cast<uint32_t>(i);
       for (size_t option = 0; option < unit.options.size(); ++option) {
         option_ = static_cast<uint32_t>(option);
-        guess(unit.options[option], views_[i].seconds + unit.options[option].seconds, 0);
+        guess(unit.options[option], views_[i].cost + unit.options[option].seconds, 0);
       }
     }
     open_.clear();
@@ -251,9 +251,9 @@ class Search {
   }
 
   // Leaves that nobody has read yet are tried in every layout that they may lie in.
-  void guess(const UnitOption& option, double seconds, size_t at) {
+  void guess(const UnitOption& option, double cost, size_t at) {
     const Scene& scene = *scene_;
-    if (at == scene.leaves.size()) return finish(option, seconds);
+    if (at == scene.leaves.size()) return finish(option, cost);
     const size_t place = scene.leaves[at];
     const ValueId id = scene.all[place];
     for (Layout layout : facts(id).made) {
@@ -261,7 +261,7 @@ class Search {
       if (!may_be_read(option, place, code)) continue;
       decided_[at] = code;
       now_[place] = {code, 0};
-      guess(option, seconds + price(id, code), at + 1);
+      guess(option, cost + price(id, code).weighed(), at + 1);
     }
   }
 
@@ -275,14 +275,14 @@ class Search {
     return true;
   }
 
-  void finish(const UnitOption& option, double seconds) {
+  void finish(const UnitOption& option, double cost) {
     const Scene& scene = *scene_;
     std::vector<std::pair<size_t, Open>> before;  // what is changed here is set back
     for (size_t i = 0; i < scene.inputs.size(); ++i) {
       Open& open = now_[scene.inputs[i]];
       const Code wanted = code_of(option.inputs[i]);
       if (open.has(wanted)) continue;
-      if (open.made != kToBeMade) seconds += bring(scene.all[scene.inputs[i]], open.made, wanted);
+      if (open.made != kToBeMade) cost += bring(scene.all[scene.inputs[i]], open.made, wanted);
       before.emplace_back(scene.inputs[i], open);
       open.brought = with_code(open.brought, wanted);
     }
@@ -292,20 +292,20 @@ class Search {
       open.made = code_of(option.outputs[i]);
       open.brought = static_cast<Codes>(open.brought & ~(1U << open.made));
       for_each_code(open.brought, [&](Code code) {
-        seconds += bring(scene.all[scene.outputs[i]], open.made, code);
+        cost += bring(scene.all[scene.outputs[i]], open.made, code);
       });
     }
-    if (seconds < kImpossible && !is_hopeless(seconds)) note(seconds);
+    if (cost < kImpossible && !is_hopeless(cost)) note(cost);
     for (size_t i = before.size(); i-- > 0;) now_[before[i].first] = before[i].second;
   }
 
   // So much dearer than another one that all values could be brought elsewhere for the difference.
-  bool is_hopeless(double seconds) {
+  bool is_hopeless(double cost) {
     std::string fixed;
     for (size_t place : scene_->next_fixed) append(now_[place], fixed);
-    const auto [entry, fresh] = cheapest_.try_emplace(fixed, seconds);
-    entry->second = std::min(entry->second, seconds);
-    return seconds > entry->second + scene_->slack;
+    const auto [entry, fresh] = cheapest_.try_emplace(fixed, cost);
+    entry->second = std::min(entry->second, cost);
+    return cost > entry->second + scene_->slack;
   }
 
   // Three characters of a key for each value.
@@ -319,13 +319,13 @@ class Search {
     put(open, key.size() / 3 - 1, key);
   }
 
-  void note(double seconds) {
+  void note(double cost) {
     key_.clear();
     for (size_t place : scene_->next) append(now_[place], key_);
     const auto [entry, fresh] = found_.try_emplace(key_);
     View& view = entry->second;
-    if (!fresh && view.seconds <= seconds) return;
-    view.seconds = seconds;
+    if (!fresh && view.cost <= cost) return;
+    view.cost = cost;
     view.before = before_;
     view.option = option_;
     view.decided = decided_;
@@ -361,11 +361,11 @@ class Search {
 
   // Whether `cheap` stays the cheaper one, whatever comes.
   bool is_beaten(const View& dear, const View& cheap) {
-    double seconds = cheap.seconds;
-    for (size_t i = 0; i < open_.size() && seconds <= dear.seconds; ++i) {
-      seconds += extra(open_[i], cheap.open[i], dear.open[i]);
+    double cost = cheap.cost;
+    for (size_t i = 0; i < open_.size() && cost <= dear.cost; ++i) {
+      cost += extra(open_[i], cheap.open[i], dear.open[i]);
     }
-    return seconds <= dear.seconds;
+    return cost <= dear.cost;
   }
 
   // Whether another one that differs in a single value beats it. Of two that cost the same the one
@@ -378,9 +378,9 @@ class Search {
         if (state == view.open[i]) continue;
         put(state, i, other);
         const auto found = found_.find(other);
-        if (found == found_.end() || found->second.seconds > view.seconds) continue;
-        const double seconds = found->second.seconds + extra(open_[i], state, view.open[i]);
-        const bool beaten = seconds < view.seconds || (seconds == view.seconds && other < key);
+        if (found == found_.end() || found->second.cost > view.cost) continue;
+        const double cost = found->second.cost + extra(open_[i], state, view.open[i]);
+        const bool beaten = cost < view.cost || (cost == view.cost && other < key);
         if (beaten) return true;
       }
       put(view.open[i], i, other);
@@ -420,7 +420,7 @@ class Search {
   void keep_best(Step& step) {
     std::vector<std::pair<const std::string*, View*>> sorted;
     for (auto& [key, view] : found_) sorted.emplace_back(&key, &view);
-    const auto rank = [](const View& view) { return view.seconds + view.to_come; };
+    const auto rank = [](const View& view) { return view.cost + view.to_come; };
     std::sort(sorted.begin(), sorted.end(), [&](const auto& a, const auto& b) {
       return rank(*a.second) != rank(*b.second) ? rank(*a.second) < rank(*b.second)
                                                 : *a.first < *b.first;
@@ -473,14 +473,15 @@ class Search {
     Decision decision;
     decision.options.resize(steps_.size());
     decision.values.resize(units_.values.size());
-    decision.seconds = views_[0].seconds;
     decision.complete = complete_;
     uint32_t at = 0;
     for (size_t i = steps_.size(); i-- > 0;) {
       const Step::Back& back = steps_[i].views[at];
       decision.options[i] = back.option;
       for (size_t j = 0; j < back.decided.size(); ++j) {
-        decision.values[static_cast<size_t>(steps_[i].leaves[j])] = layout_of(back.decided[j]);
+        const ValueId leaf = steps_[i].leaves[j];
+        decision.values[static_cast<size_t>(leaf)] = layout_of(back.decided[j]);
+        decision.uncut_matrices += price(leaf, back.decided[j]).uncut_matrices;
       }
       const Unit& unit = units_.units[i];
       for (size_t j = 0; j < unit.outputs.size(); ++j) {
@@ -489,6 +490,7 @@ class Search {
       }
       at = back.before;
     }
+    decision.seconds = views_[0].cost - kWeightOfUncutMatrix * decision.uncut_matrices;
     return decision;
   }
 

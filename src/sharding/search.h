@@ -1,4 +1,5 @@
-// The search for the cheapest layouts.
+// The search for the cheapest layouts: those with the least seconds, and with the weight of
+// matrices that stay uncut (units.h).
 //
 // Units are decided one after another. What the rest of them can see of the decisions made so far
 // is how the values lie that are still to be read or made: of all ways to the same view the
@@ -14,8 +15,11 @@ namespace epl {
 struct Decision {
   std::vector<size_t> options;  // by unit
   std::vector<Layout> values;   // by ValueId
-  double seconds = 0;
-  bool complete = true;  // no view had to be dropped for want of room
+  double seconds = 0;           // of all that runs and moves
+  int uncut_matrices = 0;       // parameters that stay whole though they could be cut
+  bool complete = true;         // no view had to be dropped for want of room
+
+  double weighed() const { return seconds + kWeightOfUncutMatrix * uncut_matrices; }
 };
 
 constexpr size_t kMostViews = 250;

@@ -66,7 +66,7 @@ class BruteForce {
       double least = kImpossible;
       for (size_t i = 0; i < facts.made.size(); ++i) {
         if (made.count(id) != 0 && facts.made[i] != made.at(id)) continue;
-        least = std::min(least, facts.price[i] + bring(id, facts.made[i], layouts));
+        least = std::min(least, facts.price[i].weighed() + bring(id, facts.made[i], layouts));
       }
       seconds += least;
     }
@@ -135,7 +135,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
       BruteForce brute_force(request, units);
       const double least = brute_force.least();
       EXPECT_TRUE(decision.complete);
-      EXPECT_NEAR(decision.seconds / least, 1, 1e-9) << seed << "\n" << print_graph(graph);
+      EXPECT_NEAR(decision.weighed() / least, 1, 1e-9) << seed << "\n" << print_graph(graph);
       EXPECT_NEAR(brute_force.cost(decision.options) / least, 1, 1e-9) << seed;
     }
   }
@@ -172,6 +172,19 @@ TEST(Search, SaysThatNothingIsPossible) {
     }
   }
   EXPECT_GE(search_layouts(request, units).seconds, kImpossible);
+}
+
+// A matrix that no rule cuts is against what was asked for; that takes no time.
+TEST(Search, CountsMatricesThatStayWholeApartFromSeconds) {
+  TestGraph test;
+  const ValueId weight = test.parameter("w", {4, 4});
+  test.graph.loss = test.node("aten::sum", {test.node("aten::inverse", {weight}, 0)}, 1);
+  const ShardingRequest request{test.graph, 2};
+  const Decision decision =
+      search_layouts(request, make_units(request, order_by_open_values(request.graph)));
+  EXPECT_EQ(decision.uncut_matrices, 1);
+  EXPECT_GT(decision.seconds, 0);
+  EXPECT_LT(decision.seconds, 1e-3);
 }
 
 TEST(Search, IsCompleteHoweverDeepTheNetwork) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/machine.h"
 #include "ir/graph.h"
 #include "layout/layout.h"
 #include "ops/rule.h"
@@ -42,6 +43,7 @@ struct ShardingRequest {
   // what goes between them and these is whole. Empty: all nodes.
   std::vector<bool> inside = {};
   std::string asked_by = "";  // the scopes
+  Machine machine = {};       // the devices, for what costs
 
   bool is_inside(size_t node) const { return inside.empty() || inside[node]; }
 };

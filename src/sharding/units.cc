@@ -12,10 +12,6 @@
 namespace epl {
 namespace {
 
-// A parameter of two or more dimensions lies cut under split() wherever a rule lets it, however
-// small the gain: that is what was asked for.
-constexpr double kUncutMatrix = 1.0;
-
 // A parameter, its gradient and two moments, kept whole, count as so many bytes that move.
 constexpr double kCopiesOfAParameter = 4;
 
@@ -58,7 +54,7 @@ class UnitMaker {
     unit.index = index;
     for_each_input(node, [&](ValueId id) { unit.inputs.push_back(id); });
     for_each_output(node, [&](ValueId id) { unit.outputs.push_back(id); });
-    const double seconds = estimated_seconds(graph_, node);
+    const double seconds = estimated_seconds(graph_, node, request_.machine);
     if (sliced(index)) add_slice_option(node, seconds, unit);
     const bool for_slices = std::any_of(unit.inputs.begin(), unit.inputs.end(),
                                         [&](ValueId id) { return of_slices_.count(id) != 0; });
@@ -90,7 +86,7 @@ class UnitMaker {
   void keep_node(const Node& node) {
     for_each_output(node, [&](ValueId id) {
       values_[static_cast<size_t>(id)].made = {Layout::whole()};
-      values_[static_cast<size_t>(id)].price = {0};
+      values_[static_cast<size_t>(id)].price = {{}};
     });
     for_each_input(node, [&](ValueId id) { read_outside_.insert(id); });
     nodes_.emplace_back();
@@ -123,9 +119,10 @@ class UnitMaker {
     emit_local(at, emitter);
     double seconds = 0;
     for (const auto& made : scratch.nodes) {
-      if (op_name(made).compare(0, 5, "epl::") != 0) continue;
+      if (!is_collective(made.op)) continue;
       const TensorType& moved = scratch.value(made.results[0].values[0]).type;
-      seconds += reshard_seconds(moved, Layout::partial(), Layout::whole(), request_.parts);
+      seconds += reshard_seconds(moved, Layout::partial(), Layout::whole(), request_.parts,
+                                 request_.machine);
     }
     return seconds;
   }
@@ -172,7 +169,7 @@ class UnitMaker {
         continue;
       }
       facts.made.push_back(option.outputs[i]);
-      facts.price.push_back(0);
+      facts.price.emplace_back();
     }
   }
 
@@ -224,7 +221,7 @@ class UnitMaker {
       }
       const bool has_home = !request_.homes.empty() && request_.homes[i];
       if (parameter && has_home) facts.made = {*request_.homes[i]};
-      facts.price.assign(facts.made.size(), 0);
+      facts.price.assign(facts.made.size(), {});
       if (facts.stays) keep_views(leaf.value);
       const bool priced = parameter && facts.made.size() > 1;
       if (priced) facts.price[0] = price_of_whole(type(leaf.value));
@@ -257,11 +254,11 @@ class UnitMaker {
     return {Layout::whole(), Layout::cut(0)};
   }
 
-  double price_of_whole(const TensorType& type) const {
+  LayoutPrice price_of_whole(const TensorType& type) const {
     const auto bytes = static_cast<double>(type.numel() * type.item_bytes());
     const double memory = kCopiesOfAParameter * bytes * (request_.parts - 1) / request_.parts /
-                          Wires().bytes_per_second;
-    return type.sizes.size() >= 2 ? kUncutMatrix + memory : memory;
+                          request_.machine.link.bytes_per_second;
+    return {memory, type.sizes.size() >= 2 ? 1 : 0};
   }
 
   // Those for what the node makes; after the last node, those for leaves.
@@ -297,9 +294,9 @@ class UnitMaker {
       unit.options.push_back({{layout, layout}, {}, 0, false, 0});
     }
     // The update sums what devices have of it.
-    const double summed =
-        reshard_seconds(type(gradient.value), Layout::partial(), Layout::whole(), request_.parts) -
-        Wires().seconds_per_call;
+    const double summed = reshard_seconds(type(gradient.value), Layout::partial(), Layout::whole(),
+                                          request_.parts, request_.machine) -
+                          request_.machine.link.seconds_per_call;
     unit.options.push_back({{Layout::partial(), Layout::whole()}, {}, summed, false, 0});
     return unit;
   }

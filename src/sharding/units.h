@@ -33,10 +33,23 @@ struct Unit {
   std::vector<UnitOption> options;
 };
 
+// A parameter of two or more dimensions lies cut under split() wherever a rule lets it, however
+// small the gain: that is what was asked for. One that stays whole weighs as much as a second,
+// which is more than layouts differ by in time.
+inline constexpr double kWeightOfUncutMatrix = 1.0;
+
+// What a layout of a value costs by itself.
+struct LayoutPrice {
+  double seconds = 0;      // memory of parameters that stay whole
+  int uncut_matrices = 0;  // against what was asked for
+
+  double weighed() const { return seconds + kWeightOfUncutMatrix * uncut_matrices; }
+};
+
 // How a value may come to be, and whether it may change its layout afterwards.
 struct ValueFacts {
-  std::vector<Layout> made;   // all layouts that its maker may give it
-  std::vector<double> price;  // of each, paid once: memory of parameters that stay whole
+  std::vector<Layout> made;        // all layouts that its maker may give it
+  std::vector<LayoutPrice> price;  // of each, paid once
   // Parameters are never made whole where they are cut, state is written in place, and what slices
   // sum up on their own has no whole.
   bool stays = false;

@@ -37,7 +37,7 @@ TEST(BetweenSteps, ALayerIsFrozenAndThawed) {
 }
 
 // In the plain loop zero_grad() leaves a gradient of zeros: momentum carries a frozen layer on.
-TEST(BetweenSteps, AFrozenLayerCoastsOnItsMomentum) {
+TEST(BetweenSteps, AFrozenLayerIsUpdatedWithAZeroGradient) {
   EXPECT_TRUE(parity(with_hook(
                          [](models::Mlp& net, auto&, int step) {
                            for (auto& parameter : net.layers[2]->parameters()) {

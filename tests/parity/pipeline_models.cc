@@ -229,7 +229,7 @@ Program frozen(const std::vector<int>& layers) {
   });
 }
 
-// The layer of stage 1 coasts on its momentum from step 1 on, and learns again in step 2.
+// The layer of stage 1 is updated with zero gradients from step 1 on, and learns again in step 2.
 Program frozen_in_mid_training() {
   Program made = frozen({});
   auto net = std::dynamic_pointer_cast<Parts>(made.turns[0].modules[0].module);

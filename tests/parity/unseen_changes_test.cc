@@ -200,7 +200,8 @@ struct TwoLayers {
   }
 };
 
-// The loop makes a step of its own with the same optimizer: from then on the layer coasts.
+// The loop makes a step of its own with the same optimizer: from then on the layer is updated with
+// zero gradients.
 TEST(UnseenChange, OfGradientsByAStepOfTheLoop) {
   const auto train = [](bool by_epl) {
     torch::manual_seed(4);

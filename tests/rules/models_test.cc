@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "config/libtorch.h"
 #include "ir/text.h"
+#include "ops/facts.h"
 #include "ops/rule.h"
 #include "passes/purify.h"
 #include "tests/models/steps.h"
@@ -47,15 +48,19 @@ void emit_all(const Graph& graph, const Node& node, int parts, bool in_place) {
   }
 }
 
+std::vector<models::ModelStep> all_models() {
+  std::vector<models::ModelStep> steps = models::all_steps();
+  for (auto& step : models::example_steps()) steps.push_back(std::move(step));
+  steps.push_back(models::layers_step());
+  return steps;
+}
+
 // What the models call is another list with each LibTorch: an operator that is new there and has no
 // row would run whole on every device, and rows that replicate(k) cuts would not be followed
 // through it. So it fails here, and gets a row or a place in the list of those that need none.
 TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
   std::set<std::string> without;
-  std::vector<models::ModelStep> steps = models::all_steps();
-  for (auto& step : models::example_steps()) steps.push_back(std::move(step));
-  steps.push_back(models::layers_step());
-  for (const models::ModelStep& step : steps) {
+  for (const models::ModelStep& step : all_models()) {
     SCOPED_TRACE(step.name);
     Graph graph = step.capture();
     Purify().run(graph);
@@ -91,6 +96,33 @@ TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
     known.insert({"aten::_embedding_bag_dense_backward", "aten::prelu", "aten::prelu_backward"});
   }
   EXPECT_EQ(without, known);
+}
+
+// Precision, cost and randomness are asked of every operator, cut or not.
+TEST(OperatorRows, SayWhatIsAskedOfAllOperatorsOfTheModels) {
+  std::set<std::string> without_row;
+  std::set<std::string> views_that_cost;
+  std::set<std::string> random_without_words;
+  for (const models::ModelStep& step : all_models()) {
+    SCOPED_TRACE(step.name);
+    Graph graph = step.capture();
+    Purify().run(graph);
+    for (const Node& node : graph.nodes) {
+      const OperatorFacts* facts = find_facts(node.op);
+      if (facts == nullptr || facts->precision == Precision::kUnsaid) {
+        without_row.insert(op_name(node));
+        continue;
+      }
+      if (is_view(graph, node) && !facts->has(OperatorTrait::kView)) {
+        views_that_cost.insert(op_name(node));
+      }
+      const bool draws = facts->drawn.kind != Draws::Kind::kNothing;
+      if (is_random(node.op) && !draws) random_without_words.insert(op_name(node));
+    }
+  }
+  EXPECT_EQ(without_row, std::set<std::string>());
+  EXPECT_EQ(views_that_cost, std::set<std::string>());
+  EXPECT_EQ(random_without_words, std::set<std::string>());
 }
 
 }  // namespace

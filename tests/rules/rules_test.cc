@@ -95,7 +95,7 @@ TEST(RulesTest, EveryRowHasAnExampleThatCanBeCut) {
     if (!cuts_of(call.graph(), call.node(), 2).empty()) tried.insert(example.op);
   }
   std::set<std::string> without;
-  for (const OpRule* rule : all_rules()) {
+  for (const OperatorRow* rule : all_rules()) {
     if (tried.count(rule->op) == 0) without.insert(rule->op);
   }
   // Operators that an earlier LibTorch does not have.

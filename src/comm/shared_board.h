@@ -27,17 +27,17 @@ struct SharedSeat {
   alignas(64) Doorbell bell;  // its member sleeps here
 };
 
-class Stage {
+class SharedBoard {
  public:
   static constexpr int64_t kChunk = 256 * 1024;  // what a member offers in one round
   static constexpr int64_t kBuffers = 3;
 
   static size_t bytes(int size) {
-    const Stage stage(nullptr, size);
-    return static_cast<size_t>(stage.channels_ + int64_t{size} * size * kChannel);
+    const SharedBoard board(nullptr, size);
+    return static_cast<size_t>(board.channels_ + int64_t{size} * size * kChannel);
   }
 
-  Stage(char* memory, int size)
+  SharedBoard(char* memory, int size)
       : memory_(memory),
         size_(size),
         record_(line(static_cast<int64_t>(sizeof(CallRecord)) + 2 * size * 8)),

@@ -1,4 +1,4 @@
-#include "comm/along.h"
+#include "comm/dim_collectives.h"
 
 #include <ATen/Functions.h>
 #include <c10/util/SmallVector.h>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/reduce_kernels.h"
-#include "comm/strip.h"
 
 namespace epl::comm {
 namespace {

@@ -1,4 +1,4 @@
-// StageEnd: one member's end of a Stage. It meets the others in rounds, sends and receives
+// BoardEnd: one member's end of a SharedBoard. It meets the others in rounds, sends and receives
 // messages, and knows when it was given up.
 //
 //   end.run(call, [&] { return 4; },                  // rounds; asked once the calls were compared
@@ -16,18 +16,18 @@
 #include "comm/channel.h"
 #include "comm/communicator.h"
 #include "comm/segment.h"
-#include "comm/stage.h"
+#include "comm/shared_board.h"
 #include "comm/waiting.h"
 
 namespace epl::comm {
 
-class StageEnd {
+class BoardEnd {
  public:
-  StageEnd(int rank, int size, Watch& watch, const Exchange& exchange,
+  BoardEnd(int rank, int size, Watch& watch, const Exchange& exchange,
            const CommunicatorOptions& options);
-  ~StageEnd();
-  StageEnd(const StageEnd&) = delete;
-  StageEnd& operator=(const StageEnd&) = delete;
+  ~BoardEnd();
+  BoardEnd(const BoardEnd&) = delete;
+  BoardEnd& operator=(const BoardEnd&) = delete;
 
   const Caller& caller() const { return caller_; }
   void set_about(int64_t about) { caller_.set_about(about); }
@@ -52,12 +52,12 @@ class StageEnd {
 
   // Of a round of the call that runs.
   char* offer(int member, int64_t round) const {
-    return stage_.offer(member, first_ + static_cast<uint64_t>(round));
+    return board_.offer(member, first_ + static_cast<uint64_t>(round));
   }
   char* result(int member, int64_t round) const {
-    return stage_.result(member, first_ + static_cast<uint64_t>(round));
+    return board_.result(member, first_ + static_cast<uint64_t>(round));
   }
-  const int64_t* rows(int member) const { return stage_.rows(member, first_); }
+  const int64_t* rows(int member) const { return board_.rows(member, first_); }
 
   void send(const at::Tensor& tensor, int to, int tag);
   void receive(const at::Tensor& tensor, int from, int tag);
@@ -88,12 +88,12 @@ class StageEnd {
   template <typename Ready>
   void wait_for_message(const Ready& ready, int peer, const char* call, const Contents& contents);
 
-  SharedSeat& mine() const { return stage_.seat(caller_.rank()); }
+  SharedSeat& mine() const { return board_.seat(caller_.rank()); }
 
   Caller caller_;
   const Waiting waiting_;
   const Segment segment_;
-  const Stage stage_;
+  const SharedBoard board_;
   std::vector<ChannelWriter> writers_;  // to each member
   std::vector<ChannelReader> readers_;  // from each member
   uint64_t first_ = 0;                  // round of the call that runs
@@ -102,7 +102,7 @@ class StageEnd {
 
 // A call that was given up leaves the counters where they are: nobody can go on from there.
 template <typename Body>
-void StageEnd::guard(const Body& body) {
+void BoardEnd::guard(const Body& body) {
   throw_if_broken();
   try {
     body();
@@ -121,7 +121,7 @@ void StageEnd::guard(const Body& body) {
 //   offers   when all have consumed them, which is waited for;
 //   results  when all have collected them: whoever offered round k has collected round k - 3.
 template <typename Count, typename Offer, typename Consume, typename Collect>
-void StageEnd::run_rounds(const MemberCall& call, const Count& count, const Offer& offer,
+void BoardEnd::run_rounds(const MemberCall& call, const Count& count, const Offer& offer,
                           const Consume& consume, const Collect& collect) {
   constexpr auto kOffered = &SharedSeat::offered, kConsumed = &SharedSeat::consumed;
   constexpr bool kCollects = !std::is_same_v<Collect, Nothing>;
@@ -130,7 +130,8 @@ void StageEnd::run_rounds(const MemberCall& call, const Count& count, const Offe
   for (int64_t step = 0; step < rounds + (kCollects ? 2 : 1); ++step) {
     const uint64_t number = first_ + static_cast<uint64_t>(step);
     if (step < rounds) {
-      if (number >= Stage::kBuffers) wait_for_all(kConsumed, number - Stage::kBuffers + 1, call);
+      if (number >= SharedBoard::kBuffers)
+        wait_for_all(kConsumed, number - SharedBoard::kBuffers + 1, call);
       if (step == 0) publish(call);
       offer(step);
       count_up(kOffered);

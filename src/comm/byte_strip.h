@@ -10,14 +10,14 @@
 
 namespace epl::comm {
 
-class Strip {
+class ByteStrip {
  public:
-  Strip() = default;
-  explicit Strip(const std::vector<at::Tensor>& tensors) {
+  ByteStrip() = default;
+  explicit ByteStrip(const std::vector<at::Tensor>& tensors) {
     pieces_.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) add(tensor);
   }
-  explicit Strip(const at::Tensor& tensor) { add(tensor); }
+  explicit ByteStrip(const at::Tensor& tensor) { add(tensor); }
 
   int64_t bytes() const { return pieces_.empty() ? 0 : pieces_.back().end; }
 

@@ -21,7 +21,7 @@
 
 namespace epl {
 
-class Segments {
+class MemoryBlocks {
  public:
   struct alignas(64) Block {
     // Free blocks above kBinned bytes, by size and then by address.
@@ -34,7 +34,7 @@ class Segments {
     };
     using Tree = std::set<Block*, Order>;
 
-    Segments* home = nullptr;
+    MemoryBlocks* home = nullptr;
     Block* before = nullptr;  // the neighbour at lower addresses; none in front of the first
     int64_t size = 0;         // bytes of data behind this record; a multiple of 64
     int64_t counted = 0;      // used blocks: bytes that the account counts; at most size
@@ -54,12 +54,13 @@ class Segments {
   static constexpr int64_t kBinned = 4096;   // up to here a list of free blocks for every size
   static constexpr int64_t kPage = 2 << 20;  // a huge page: segments are so aligned, and so long
 
-  // Segments are `segment_bytes` long, or longer for a larger block. No free block with fewer than
-  // `smallest` bytes is split off: what is left over stays with the block that was taken.
-  Segments(void* owner, int64_t segment_bytes, int64_t smallest);
-  ~Segments();
-  Segments(const Segments&) = delete;
-  Segments& operator=(const Segments&) = delete;
+  // Mapped segments are `segment_bytes` long, or longer for a larger block. No free block with
+  // fewer than `smallest` bytes is split off: what is left over stays with the block that was
+  // taken.
+  MemoryBlocks(void* owner, int64_t segment_bytes, int64_t smallest);
+  ~MemoryBlocks();
+  MemoryBlocks(const MemoryBlocks&) = delete;
+  MemoryBlocks& operator=(const MemoryBlocks&) = delete;
 
   // A block of at least `bytes` bytes, a positive multiple of kAlign. Null if the operating system
   // refuses a segment for it; then all is as before.
@@ -72,8 +73,8 @@ class Segments {
   void* owner() const { return owner_; }
   int64_t mapped() const { return mapped_; }
 
-  // The Segments of this process that mapped this address, or null. Takes a lock of its own.
-  static Segments* around(const void* address);
+  // The MemoryBlocks of this process that mapped this address, or null. Takes a lock of its own.
+  static MemoryBlocks* around(const void* address);
 
   // The used block whose data starts at this address, or null. Walks the segment: slow.
   Block* find(const void* address);
@@ -92,13 +93,13 @@ class Segments {
   const int64_t segment_bytes_;
   const int64_t smallest_;
   int64_t mapped_ = 0;
-  std::map<char*, int64_t> segments_;  // start and length
+  std::map<char*, int64_t> blocks_;  // start and length
 
   uint64_t bins_with_blocks_ = 0;                // bit i: bins_[i] is not empty
   std::array<Block*, kBinned / kAlign> bins_{};  // bins_[i]: free blocks of (i + 1) * kAlign bytes
   Block::Tree tree_;                             // free blocks above kBinned bytes
 };
-static_assert(sizeof(Segments::Block) == 64,
+static_assert(sizeof(MemoryBlocks::Block) == 64,
               "the record in front of a block keeps its data aligned");
 
 }  // namespace epl

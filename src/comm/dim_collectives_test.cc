@@ -1,4 +1,4 @@
-#include "comm/along.h"
+#include "comm/dim_collectives.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runtime/segments.h"
+#include "runtime/memory_blocks.h"
 
 #include <sys/mman.h>
 
@@ -18,15 +18,15 @@
 namespace epl {
 namespace {
 
-using Block = Segments::Block;
+using Block = MemoryBlocks::Block;
 constexpr int64_t kRecord = sizeof(Block);
 
-// Which Segments mapped which addresses, for the whole process. Never destroyed: tensors may be
+// Which MemoryBlocks mapped which addresses, for the whole process. Never destroyed: tensors may be
 // freed after main() has returned.
 struct Directory {
   struct Entry {
     int64_t bytes;
-    Segments* segments;
+    MemoryBlocks* segments;
   };
   Mutex mutex;
   std::map<const char*, Entry> entries EPL_GUARDED_BY(mutex);
@@ -37,31 +37,31 @@ struct Directory {
   }
 };
 
-int64_t bin_of(int64_t size) { return size / Segments::kAlign - 1; }
+int64_t bin_of(int64_t size) { return size / MemoryBlocks::kAlign - 1; }
 
 // Memory that starts at a multiple of kPage, or null.
 char* map_aligned(int64_t bytes) {
-  const int64_t with_slack = bytes + Segments::kPage;
+  const int64_t with_slack = bytes + MemoryBlocks::kPage;
   void* mapped =
       mmap(nullptr, with_slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(mapped);
-  const int64_t past = reinterpret_cast<uintptr_t>(begin) % Segments::kPage;
-  const int64_t in_front = past == 0 ? 0 : Segments::kPage - past;
+  const int64_t past = reinterpret_cast<uintptr_t>(begin) % MemoryBlocks::kPage;
+  const int64_t in_front = past == 0 ? 0 : MemoryBlocks::kPage - past;
   if (in_front > 0) munmap(begin, in_front);
-  munmap(begin + in_front + bytes, Segments::kPage - in_front);
+  munmap(begin + in_front + bytes, MemoryBlocks::kPage - in_front);
   madvise(begin + in_front, bytes, MADV_HUGEPAGE);  // a wish: the system may not have them
   return begin + in_front;
 }
 
 }  // namespace
 
-Segments::Segments(void* owner, int64_t segment_bytes, int64_t smallest)
+MemoryBlocks::MemoryBlocks(void* owner, int64_t segment_bytes, int64_t smallest)
     : owner_(owner), segment_bytes_(segment_bytes), smallest_(smallest) {}
 
-Segments::~Segments() { trim(); }
+MemoryBlocks::~MemoryBlocks() { trim(); }
 
-Block* Segments::take(int64_t bytes) {
+Block* MemoryBlocks::take(int64_t bytes) {
   Block* block = best_fit(bytes);
   if (block == nullptr) block = map_segment(bytes);
   if (block == nullptr) return nullptr;
@@ -88,7 +88,7 @@ Block* Segments::take(int64_t bytes) {
   return block;
 }
 
-void Segments::give(Block* block) {
+void MemoryBlocks::give(Block* block) {
   ASAN_POISON_MEMORY_REGION(block->data(), block->size);
   Block* after = block->after();
   if (after != nullptr && after->free) {
@@ -111,8 +111,8 @@ void Segments::give(Block* block) {
   }
 }
 
-void Segments::trim() {
-  for (auto it = segments_.begin(); it != segments_.end();) {
+void MemoryBlocks::trim() {
+  for (auto it = blocks_.begin(); it != blocks_.end();) {
     const auto [start, bytes] = *it;
     Block* const first = reinterpret_cast<Block*>(start);
     if (!first->free || !first->last) {
@@ -120,7 +120,7 @@ void Segments::trim() {
       continue;
     }
     remove(first);
-    it = segments_.erase(it);
+    it = blocks_.erase(it);
     mapped_ -= bytes;
     {
       const MutexLock lock(Directory::get().mutex);
@@ -131,12 +131,12 @@ void Segments::trim() {
   }
 }
 
-Block* Segments::map_segment(int64_t bytes) {
+Block* MemoryBlocks::map_segment(int64_t bytes) {
   const int64_t needed = (bytes + kRecord + kPage - 1) / kPage * kPage;
   const int64_t length = needed > segment_bytes_ ? needed : segment_bytes_;
   char* const start = map_aligned(length);
   if (start == nullptr) return nullptr;
-  segments_.emplace(start, length);
+  blocks_.emplace(start, length);
   mapped_ += length;
   {
     const MutexLock lock(Directory::get().mutex);
@@ -151,7 +151,7 @@ Block* Segments::map_segment(int64_t bytes) {
   return block;
 }
 
-Block* Segments::best_fit(int64_t bytes) {
+Block* MemoryBlocks::best_fit(int64_t bytes) {
   if (bytes <= kBinned) {
     const uint64_t large_enough = bins_with_blocks_ >> bin_of(bytes);
     if (large_enough != 0) return bins_[bin_of(bytes) + __builtin_ctzll(large_enough)];
@@ -160,7 +160,7 @@ Block* Segments::best_fit(int64_t bytes) {
   return found == tree_.end() ? nullptr : *found;
 }
 
-void Segments::insert(Block* block) {
+void MemoryBlocks::insert(Block* block) {
   block->free = true;
   if (block->size > kBinned) {
     block->in_tree = tree_.insert(block).first;
@@ -174,7 +174,7 @@ void Segments::insert(Block* block) {
   bins_with_blocks_ |= uint64_t{1} << bin;
 }
 
-void Segments::remove(Block* block) {
+void MemoryBlocks::remove(Block* block) {
   block->free = false;
   if (block->size > kBinned) {
     tree_.erase(block->in_tree);
@@ -192,7 +192,7 @@ void Segments::remove(Block* block) {
 
 // Gives a free block another size. Often its place among its neighbours in the tree stays right,
 // and then the tree stays as it is.
-void Segments::resize(Block* block, int64_t size) {
+void MemoryBlocks::resize(Block* block, int64_t size) {
   if (block->size > kBinned && size > kBinned) {
     const auto next = std::next(block->in_tree);
     const bool below_next = next == tree_.end() || size < (*next)->size;
@@ -207,7 +207,7 @@ void Segments::resize(Block* block, int64_t size) {
   insert(block);
 }
 
-Segments* Segments::around(const void* address) {
+MemoryBlocks* MemoryBlocks::around(const void* address) {
   const char* const at = static_cast<const char*>(address);
   Directory& directory = Directory::get();
   const MutexLock lock(directory.mutex);
@@ -217,19 +217,19 @@ Segments* Segments::around(const void* address) {
   return at < found->first + found->second.bytes ? found->second.segments : nullptr;
 }
 
-Block* Segments::find(const void* address) {
-  auto found = segments_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
-  if (found == segments_.begin()) return nullptr;
+Block* MemoryBlocks::find(const void* address) {
+  auto found = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
+  if (found == blocks_.begin()) return nullptr;
   --found;
   Block* block = reinterpret_cast<Block*>(found->first);
   while (block != nullptr && block->data() < address) block = block->after();
   return block != nullptr && block->data() == address && !block->free ? block : nullptr;
 }
 
-void Segments::verify() {
+void MemoryBlocks::verify() {
   size_t free_blocks = 0;
   int64_t mapped = 0;
-  for (const auto& [start, bytes] : segments_) {
+  for (const auto& [start, bytes] : blocks_) {
     mapped += bytes;
     Block* before = nullptr;
     char* end = start;

@@ -1,0 +1,69 @@
+// Operators that are not cut: each device runs them whole, on what it has. A name without an
+// overload stands for all overloads that have no row of their own.
+#include "ops/rules.h"
+
+namespace epl {
+
+Rules whole_rules() {
+  static const OperatorRow rows[] = {
+      // Products.
+      {"aten::_addmm_activation", in_lower().product(1)},
+      {"aten::addbmm", in_lower()},
+      {"aten::_trilinear", in_widest()},
+      {"aten::_convolution", in_lower().convolves(0, 6, 1)},
+      {"aten::convolution_overrideable", in_lower().convolves(0, 6, 1)},
+      {"aten::convolution_backward_overrideable", in_lower().convolves(1, 7, 2)},
+      {"aten::mkldnn_rnn_layer", in_lower().recurs(1)},
+      {"aten::mkldnn_rnn_layer_backward", in_lower().recurs(2)},  // of the input and of the weights
+      {"aten::prelu", in_lower()},
+      {"aten::prelu_backward", in_lower()},
+
+      // By indices, and what changes some elements.
+      {"aten::select_copy", in_widest().gathers()},
+      {"aten::take", in_widest().gathers()},
+      {"aten::embedding_bag", in_widest().gathers()},
+      {"aten::_embedding_bag", in_widest().gathers()},
+      {"aten::_embedding_bag_backward", in_float32()},
+      {"aten::_embedding_bag_dense_backward", in_float32()},
+      {"aten::index_fill", in_widest().changes_some()},
+      {"aten::masked_scatter", in_widest().changes_some()},
+      {"aten::scatter_reduce", in_widest().changes_some()},
+
+      // Memory.
+      {"aten::as_strided", in_widest().view()},
+      {"aten::as_strided_scatter", in_widest()},
+      {"aten::empty_strided", in_widest().uninitialized()},
+      {"aten::new_empty_strided", in_widest().uninitialized()},
+      {"aten::_sparse_coo_tensor_with_dims_and_tensors", in_widest()},
+      {"aten::to_dense", in_widest()},
+
+      // Random numbers.
+      {"aten::normal", in_widest().seconds_each(10e-9).draws()},
+      {"aten::random", in_widest().draws()},
+      {"aten::randperm", in_widest().draws_by_overload("generator", 1)},
+      {"aten::randint_like.low_dtype",
+       in_widest().draws_by_filling("aten::random", "from", 2, 0, 0)},
+      {"aten::_fused_dropout", in_widest().draws_from_process()},
+
+      // Numbers that count or are asked for.
+      {"aten::_local_scalar_dense", in_widest()},
+      {"aten::arange", in_widest()},
+      {"aten::equal", in_widest()},
+      {"aten::scalar_tensor", in_widest()},
+
+      // EPL's own: over the devices of a group, and parts of operators whose classes are cut.
+      {"epl::all_reduce", in_widest().collective().pointwise()},
+      {"epl::broadcast", in_widest().collective()},
+      {"epl::all_gather", in_widest().collective()},
+      {"epl::reduce_scatter", in_widest().collective()},
+      {"epl::all_to_all", in_widest().collective()},
+      {"epl_rows::sum_exp", in_float32()},
+      {"epl_rows::log_softmax", in_float32().pointwise()},
+      {"epl_rows::log_softmax_backward", in_float32().pointwise()},
+      {"epl_rows::index_in_piece", in_widest()},
+      {"epl_rows::all_count", in_widest()},
+  };
+  return rows;
+}
+
+}  // namespace epl
