@@ -285,8 +285,10 @@ Recordings::Recorded Recordings::record_first(const Batch& batch, int times, boo
   probed = probed && probe_ && probe_->key == key_of(batch);
   Recorded result;
   result.comparable = !probed || probe_->of_this_step;
+  // Not a copy of the batch: what shares its memory is looked for.
   result.capture =
-      probed ? std::move(probe_->capture) : record(repeat_rows(batch, times), subject_.plain_seed);
+      probed ? std::move(probe_->capture)
+             : record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
   probe_.reset();
   expect_again(batch, result.capture.graph, probed ? 1 : times);
   check_replayable(batch, result.capture);
