@@ -62,6 +62,41 @@ MakeProgram net(int devices = 2) {
 
 // --- gradients ----------------------------------------------------------------------------------
 
+// A table whose gradient is sparse; with `stages` in a stage of its own.
+struct SparseTable : torch::nn::Module {
+  explicit SparseTable(bool stages) : stages(stages) {
+    table = register_module("table",
+                            torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).sparse(true)));
+    head = register_module("head", torch::nn::Linear(8, 13));
+  }
+  Tensor loss_of(const Batch& batch) {
+    Tensor x;
+    {
+      const With scope(split(2, "table"));
+      x = torch::tanh(table(batch[0]));
+    }
+    const With scope(stages ? replicate(1, "head") : split(2, "table"));
+    return cross_entropy(head(x), batch[1]);
+  }
+  bool stages;
+  torch::nn::Embedding table{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+
+// What is sparse cannot be cut; made dense before the cut it can.
+TEST(SplitOptions, SparseGradientsMayBeMadeDense) {
+  for (bool stages : {false, true}) {
+    const MakeProgram make = [=] {
+      auto net = std::make_shared<SparseTable>(stages);
+      return program(net, std::make_shared<torch::optim::SGD>(net->parameters(), 0.1),
+                     [net](const Batch& batch) { return net->loss_of(batch); });
+    };
+    Variant variant = stages ? Variant().steps(3).stages({2, 1}).devices(3) : split_over(2);
+    variant.micro_batches(2).with("communication.sparse_as_dense", true);
+    EXPECT_TRUE(parity(make, words(24), kRounding, variant)) << stages;
+  }
+}
+
 TEST(SplitOptions, TheNormIsThatOfAllPieces) {
   for (int replicas : {1, 2}) {
     const Variant variant = split_over(2, 2, replicas).clip_norm(0.05);
