@@ -58,29 +58,37 @@ int Placement::device(const Place& place) const {
   return before * replicas + place.replica * own + place.slice;
 }
 
-std::vector<int> Placement::devices_of(int stage, int worker, const ClusterShape& cluster) const {
+template <typename Matches>
+std::vector<int> Placement::devices_with(int worker, const ClusterShape& cluster,
+                                         const Matches& matches) const {
+  const auto& devices = cluster.worker_devices;
+  const int first = std::accumulate(devices.begin(), devices.begin() + worker, 0);
   std::vector<int> found;
-  for (int device = 0; device < cluster.total_gpu_num; ++device) {
-    const bool here = worker_of(device, cluster) == worker;
-    if (here && place(device).stage == stage) found.push_back(device);
+  for (int i = 0; i < devices[static_cast<size_t>(worker)]; ++i) {
+    if (matches(place(first + i))) found.push_back(first + i);
   }
   return found;
+}
+
+std::vector<int> Placement::devices_of(int stage, int worker, const ClusterShape& cluster) const {
+  return devices_with(worker, cluster, [&](const Place& place) { return place.stage == stage; });
 }
 
 std::vector<int> Placement::devices_of_group(int group, int worker,
                                              const ClusterShape& cluster) const {
-  std::vector<int> found;
-  for (int device = 0; device < cluster.total_gpu_num; ++device) {
-    const bool here = worker_of(device, cluster) == worker;
-    if (here && this->group(place(device).stage) == group) found.push_back(device);
-  }
-  return found;
+  return devices_with(worker, cluster,
+                      [&](const Place& place) { return this->group(place.stage) == group; });
 }
 
+// Looks at each device once: with thousands of them more would show.
 std::vector<int> Placement::workers_of(int stage, const ClusterShape& cluster) const {
   std::vector<int> found;
+  int device = 0;
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
-    if (!devices_of(stage, worker, cluster).empty()) found.push_back(worker);
+    const int end = device + cluster.worker_devices[static_cast<size_t>(worker)];
+    bool any = false;
+    for (; device < end; ++device) any |= place(device).stage == stage;
+    if (any) found.push_back(worker);
   }
   return found;
 }

@@ -58,6 +58,11 @@ struct Placement {
   std::vector<int> workers_of(int stage, const ClusterShape& cluster) const;
 
   bool operator==(const Placement& other) const;
+
+ private:
+  template <typename Matches>
+  std::vector<int> devices_with(int worker, const ClusterShape& cluster,
+                                const Matches& matches) const;
 };
 
 int worker_of(int device, const ClusterShape& cluster);
