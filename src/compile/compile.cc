@@ -174,12 +174,11 @@ void take_graphs(StepRecording& recording, const PassList& passes, CompiledStep&
 
 // Without any strategy every device has a replica of its own, and nothing is cut.
 void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
-                          const std::vector<std::optional<Strategy>>& made_under,
-                          const Placement& placement) {
+                          const MadeUnder& made_under, const Placement& placement) {
   const auto cut = std::find(made_cut.begin(), made_cut.end(), true);
-  if (cut == made_cut.end() || !graph.taskgraphs.empty() || placement.splits()) return;
+  if (cut == made_cut.end() || placement.splits()) return;
   const auto index = static_cast<size_t>(cut - made_cut.begin());
-  const Strategy& scope = *made_under[index];
+  const Strategy& scope = made_under.at(graph.leaves[index].value);
   throw Error(
       concat("`", graph.leaves[index].name, "` was made to be cut over ", scope.device_count,
              " devices, but the step that uses it has no strategy: every device would have "
@@ -191,14 +190,14 @@ void check_cut_parameters(const Graph& graph, const std::vector<bool>& made_cut,
 
 }  // namespace
 
-Placement place_step(const Graph& whole, const std::vector<std::optional<Strategy>>& made_under,
-                     const std::vector<int>& cuts, const ClusterShape& cluster,
-                     const Config& config) {
+Placement place_step(const Graph& whole, const MadeUnder& made_under, const std::vector<int>& cuts,
+                     const ClusterShape& cluster, const Config& config) {
   const std::vector<bool> made_cut = parameters_made_cut(whole, made_under);
   const bool any_cut = std::find(made_cut.begin(), made_cut.end(), true) != made_cut.end();
-  Placement found = find_placement(cuts.empty() ? whole.taskgraphs : chosen_taskgraphs(cuts),
-                                   cluster, config, any_cut);
-  check_cut_parameters(whole, made_cut, made_under, found);
+  const std::vector<Strategy> taskgraphs =
+      cuts.empty() ? whole.taskgraphs : chosen_taskgraphs(cuts);
+  Placement found = find_placement(taskgraphs, cluster, config, any_cut);
+  if (taskgraphs.empty()) check_cut_parameters(whole, made_cut, made_under, found);
   return found;
 }
 
@@ -214,9 +213,8 @@ StepPasses step_passes(const Config& config, const Placement& placement,
   // So that attention can be cut over its heads; DeadCode removes what it leaves.
   if (placement.splits()) passes.whole.push_back(std::make_unique<BatchedProducts>());
   // Gives nodes in no scope their place, on which also depends what is cut.
-  if (pipeline || (placement.splits() && taskgraphs > 1)) {
-    passes.whole.push_back(std::make_unique<AssignChunks>());
-  }
+  const bool chunks = pipeline || (placement.splits() && taskgraphs > 1);
+  if (chunks) passes.whole.push_back(std::make_unique<AssignChunks>());
   // Needs chunks; before OwnGradients, which gives each of the new gradients memory of its own.
   if (pipeline) passes.whole.push_back(std::make_unique<TiedGradients>());
   // Before the cut: a sparse gradient cannot be cut, a dense one can.
@@ -225,6 +223,9 @@ StepPasses step_passes(const Config& config, const Placement& placement,
   }
   // So that nothing is decided about what nobody reads.
   passes.whole.push_back(std::make_unique<DeadCode>());
+  // Once more for the nodes that came since, and for those whose readers went: it is these chunks
+  // that are cut and proven.
+  if (chunks) passes.whole.push_back(std::make_unique<AssignChunks>());
 
   // After Purify, which can make two gradients one value, and after the cut, which can as well;
   // before DeadCode, so that copies that nobody needs go.
@@ -234,7 +235,7 @@ StepPasses step_passes(const Config& config, const Placement& placement,
   // Removes what the others left without a reader. Devices that operators are cut over have the
   // same nodes up to constants, so that the same collectives go.
   passes.role.push_back(std::make_unique<DeadCode>());
-  // Once more for the nodes that came since, and for those whose readers went.
+  // Once more, as above.
   if (pipeline) passes.role.push_back(std::make_unique<AssignChunks>());
   return passes;
 }

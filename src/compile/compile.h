@@ -61,9 +61,8 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
                      const CompileOptions& options = {});
 
 // The first part of it: where the strategies of a recorded step put its parts.
-Placement place_step(const Graph& whole, const std::vector<std::optional<Strategy>>& made_under,
-                     const std::vector<int>& cuts, const ClusterShape& cluster,
-                     const Config& config);
+Placement place_step(const Graph& whole, const MadeUnder& made_under, const std::vector<int>& cuts,
+                     const ClusterShape& cluster, const Config& config);
 
 // THE list of passes, in order: those that decide about the whole step, and those for the graph
 // that one role runs. `taskgraphs`: how many the step has.

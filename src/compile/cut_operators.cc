@@ -21,7 +21,7 @@ void check_made_cut(const StepRecording& recording, const std::vector<bool>& mad
   const Graph& graph = recording.whole();
   for (size_t i = 0; i < made_cut.size(); ++i) {
     if (!made_cut[i]) continue;
-    const Strategy& scope = *recording.made_under[i];
+    const Strategy& scope = recording.made_under.at(graph.leaves[i].value);
     EPL_CHECK(scope.device_count == parts,
               concat("`", graph.leaves[i].name, "` was made to be cut over ", scope.device_count,
                      " devices, but a model replica has ", parts),
@@ -203,12 +203,11 @@ void settle_guards(const CutStep& cut, Plan& plan) {
   }
 }
 
-std::vector<bool> parameters_made_cut(const Graph& graph,
-                                      const std::vector<std::optional<Strategy>>& made_under) {
-  std::vector<bool> cut(graph.leaves.size(), false);
-  for (size_t i = 0; i < made_under.size(); ++i) {
-    const bool parameter = graph.leaves[i].kind == Leaf::Kind::kParameter;
-    cut[i] = parameter && made_under[i] && made_under[i]->device_count > 1;
+std::vector<bool> parameters_made_cut(const Graph& graph, const MadeUnder& made_under) {
+  std::vector<bool> cut;
+  for (const Leaf& leaf : graph.leaves) {
+    const auto scope = made_under.find(leaf.value);
+    cut.push_back(scope != made_under.end() && scope->second.device_count > 1);
   }
   return cut;
 }

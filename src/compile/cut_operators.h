@@ -41,8 +41,7 @@ void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part);
 void settle_guards(const CutStep& cut, Plan& plan);
 
 // By leaf: whether it is a parameter that was made to be cut.
-std::vector<bool> parameters_made_cut(const Graph& graph,
-                                      const std::vector<std::optional<Strategy>>& made_under);
+std::vector<bool> parameters_made_cut(const Graph& graph, const MadeUnder& made_under);
 
 // Whether some of a step without a pipeline runs on slices of the rows: what stands under
 // replicate.

@@ -4,13 +4,15 @@
 #include <epl/strategy.h>
 
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "ir/graph.h"
 
 namespace epl {
+
+// By the value of a leaf: the split scope that the parameter was made in. Most were made in none.
+using MadeUnder = std::map<ValueId, Strategy>;
 
 struct StepRecording {
   StepRecording() = default;
@@ -20,8 +22,7 @@ struct StepRecording {
   // By the number of devices that share the rows of a micro batch: the step with those that one of
   // them sees. 1: with all of them, which is always there.
   std::map<int, Graph> graphs;
-  // By leaf: the split scope that it was made in. Empty: none was made in one.
-  std::vector<std::optional<Strategy>> made_under = {};
+  MadeUnder made_under = {};
   // The forward operators before which EPL itself cuts the step into stages
   // (passes/assign_taskgraphs.h). Empty where the step has its own scopes, or one stage.
   std::vector<int> cuts = {};

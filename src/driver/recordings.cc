@@ -201,12 +201,12 @@ std::vector<int> Recordings::cuts() const { return chosen_ ? chosen_->cuts : std
 
 namespace {
 
-// By leaf.
-std::vector<std::optional<Strategy>> scopes_of_leaves(const Graph& graph) {
-  std::vector<std::optional<Strategy>> scopes;
+MadeUnder scopes_of_leaves(const Graph& graph) {
+  MadeUnder scopes;
   for (const auto& leaf : graph.leaves) {
     const bool parameter = leaf.kind == Leaf::Kind::kParameter;
-    scopes.push_back(parameter ? made_under_split(leaf.tensor) : std::nullopt);
+    const auto scope = parameter ? made_under_split(leaf.tensor) : std::nullopt;
+    if (scope) scopes.emplace(leaf.value, *scope);
   }
   return scopes;
 }
@@ -307,14 +307,16 @@ Recordings::Recorded Recordings::record_all_sizes(const Batch& batch) {
   std::map<int, Graph>& graphs = result.step.graphs;
   if (all > 1) {
     const Batch unit = first_rows(batch, first, all, placement);
-    Capture whole = record(repeat_rows(unit, all), subject_.plain_seed);
-    result.step.users_backward = whole.users_backward;
+    result.step.users_backward = result.capture.users_backward;
+    // The first stage runs what was recorded with its own rows: so do its guards.
+    if (first > 1) {
+      graphs.emplace(1, record(repeat_rows(unit, all), subject_.plain_seed).graph);
+    }
     for (int devices : counts) {
       const bool is_first = devices == first && all == first;  // has the same rows
       if (devices == 1 || is_first) continue;
       graphs.emplace(devices, record(repeat_rows(unit, all / devices), subject_.plain_seed).graph);
     }
-    graphs.emplace(1, std::move(whole.graph));
   }
   graphs.emplace(first, std::move(result.capture.graph));
   return result;
@@ -355,7 +357,13 @@ CompileOptions Recordings::compile_options() const {
   });
   for (const auto& [name, parameter] : subject_.model.parameters()) {
     const auto home = homes.find(parameter.unsafeGetTensorImpl());
-    if (home != homes.end()) options.homes.emplace(name, home->second);
+    if (home == homes.end()) continue;
+    EPL_CHECK(options.homes.emplace(name, home->second).second,
+              concat("two parameters are called `", name,
+                     "`: over several workers parameters and the states of their optimizers are "
+                     "known by name"),
+              "epl::Trainer",
+              "modules with names of their own: Trainer({{\"a\", a}, {\"b\", b}}, ...)");
   }
   return options;
 }

@@ -32,6 +32,7 @@ bool DenseGradients::run(Graph& graph) {
     const size_t maker = Makers(graph).index_of(gradient.value).value_or(graph.nodes.size() - 1);
     Node dense = to_dense_of(graph, gradient.value);
     dense.taskgraph = graph.nodes[maker].taskgraph;
+    dense.chunk = graph.nodes[maker].chunk;
     dense.origin = graph.nodes[maker].origin.beside();
     gradient.value = dense.results[0].values[0];
     graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(maker) + 1,

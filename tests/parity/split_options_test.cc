@@ -62,39 +62,84 @@ MakeProgram net(int devices = 2) {
 
 // --- gradients ----------------------------------------------------------------------------------
 
-// A table whose gradient is sparse; with `stages` in a stage of its own.
+// A table whose gradient is sparse, in one split scope with all else, or in the first or second
+// stage of a pipeline.
 struct SparseTable : torch::nn::Module {
-  explicit SparseTable(bool stages) : stages(stages) {
+  explicit SparseTable(int stage) : stage(stage) {
     table = register_module("table",
                             torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).sparse(true)));
+    other = register_module("other", torch::nn::Embedding(11, 8));
     head = register_module("head", torch::nn::Linear(8, 13));
+  }
+  Strategy scope_of(int number) const {
+    if (stage < 0) return split(2, "all");
+    return number == stage ? split(2, "table") : replicate(1, "rest");
   }
   Tensor loss_of(const Batch& batch) {
     Tensor x;
     {
-      const With scope(split(2, "table"));
-      x = torch::tanh(table(batch[0]));
+      const With scope(scope_of(0));
+      x = torch::tanh(stage == 1 ? other(batch[0]) : table(batch[0]));
     }
-    const With scope(stages ? replicate(1, "head") : split(2, "table"));
+    const With scope(scope_of(1));
+    x = x + (stage == 1 ? table(batch[0]) : other(batch[0]));
     return cross_entropy(head(x), batch[1]);
   }
-  bool stages;
-  torch::nn::Embedding table{nullptr};
+  int stage;
+  torch::nn::Embedding table{nullptr}, other{nullptr};
   torch::nn::Linear head{nullptr};
 };
 
 // What is sparse cannot be cut; made dense before the cut it can.
 TEST(SplitOptions, SparseGradientsMayBeMadeDense) {
-  for (bool stages : {false, true}) {
+  for (int stage : {-1, 0, 1}) {
     const MakeProgram make = [=] {
-      auto net = std::make_shared<SparseTable>(stages);
+      auto net = std::make_shared<SparseTable>(stage);
       return program(net, std::make_shared<torch::optim::SGD>(net->parameters(), 0.1),
                      [net](const Batch& batch) { return net->loss_of(batch); });
     };
-    Variant variant = stages ? Variant().steps(3).stages({2, 1}).devices(3) : split_over(2);
+    Variant variant = split_over(2);
+    if (stage >= 0) {
+      variant = Variant()
+                    .steps(3)
+                    .stages(stage == 0 ? std::vector<int>{2, 1} : std::vector<int>{1, 2})
+                    .devices(3);
+    }
     variant.micro_batches(2).with("communication.sparse_as_dense", true);
-    EXPECT_TRUE(parity(make, words(24), kRounding, variant)) << stages;
+    EXPECT_TRUE(parity(make, words(24), kRounding, variant)) << stage;
   }
+}
+
+// The transposed weight belongs to the second stage, though dead code of the first reads it: its
+// gradient, which both devices of the second stage have all of, counts once.
+struct ReadInVain : torch::nn::Module {
+  ReadInVain() {
+    table = register_module("table", torch::nn::Embedding(11, 8));
+    weight = register_parameter("weight", torch::randn({13, 8}));
+  }
+  Tensor loss_of(const Batch& batch) {
+    const Tensor columns = weight.t();
+    Tensor x;
+    {
+      const With scope(replicate(1, "first"));
+      x = table(batch[0]);
+      torch::mm(x, columns).sum();
+    }
+    const With scope(split(2, "second"));
+    return cross_entropy(torch::mm(torch::tanh(x), columns), batch[1]);
+  }
+  torch::nn::Embedding table{nullptr};
+  Tensor weight;
+};
+
+TEST(SplitOptions, WhatDeadCodeReadsBelongsToTheStageThatNeedsIt) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<ReadInVain>();
+    return program(net, std::make_shared<torch::optim::SGD>(net->parameters(), 0.1),
+                   [net](const Batch& batch) { return net->loss_of(batch); });
+  };
+  EXPECT_TRUE(parity(make, words(24), kRounding,
+                     Variant().steps(3).stages({1, 2}).devices(3).micro_batches(2)));
 }
 
 TEST(SplitOptions, TheNormIsThatOfAllPieces) {
