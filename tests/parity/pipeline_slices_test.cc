@@ -61,6 +61,34 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Slices,
                            return name;
                          });
 
+// The first stage reads a number of all its rows back into C++; those of the next are cut.
+struct Normed : torch::nn::Module {
+  Normed() : first(8, 8), last(8, 4) {
+    register_module("first", first);
+    register_module("last", last);
+  }
+  Tensor forward(const Batch& batch) {
+    Tensor x;
+    {
+      const With scope(replicate(1, "first"));
+      x = first(batch[0] / batch[0].abs().max().item<float>());
+    }
+    const With scope(replicate(2, "last"));
+    return cross_entropy(last(x), batch[1]);
+  }
+  torch::nn::Linear first, last;
+};
+
+TEST(SlicesOfAPipeline, FollowAStageThatReadsItsRowsBack) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<Normed>();
+    return program(net, sgd(*net, 0.1, 0.9),
+                   [net](const Batch& batch) { return net->forward(batch); });
+  };
+  const MakeBatch batch = [](int) -> Batch { return {torch::randn({8, 8}), classes(4, {8})}; };
+  EXPECT_TRUE(parity(make, batch, kRounding, layout({1, 2}, 1, 1)));
+}
+
 // Values of all kinds at a border of 1 to 2, 2 to 1 and over two borders: tied weights, a skip,
 // masks, integers, sequences whose batch is not dim 0.
 struct Mixed : torch::nn::Module {
