@@ -7,8 +7,6 @@
 // same parameters in turns, after their results were compared to the bit; the times are medians.
 // From LibTorch 2.4 on its own fused kernels take turns as well: Python's optimizers call them on
 // request, those of C++ do not. They round otherwise, so only their times are looked at.
-#include "runtime/update.h"
-
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "config/libtorch.h"
+#include "model/torch_optimizer.h"
 
 namespace {
 

@@ -19,10 +19,9 @@
 #pragma once
 
 #include <epl/io.h>
+#include <epl/modules.h>
 #include <epl/step.h>
 #include <epl/timeline.h>
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 
 #include <functional>
 #include <initializer_list>
@@ -56,14 +55,6 @@ struct TrainerOptions {
   double clip_grad_value = 0;
 };
 
-// A module and the name that its parameters get in plans and messages.
-struct NamedModule {
-  std::string name;
-  std::shared_ptr<torch::nn::Module> module;
-};
-
-using OptimizerList = std::vector<std::reference_wrapper<torch::optim::Optimizer>>;
-
 class Trainer {
  public:
   // Takes std::shared_ptr<Net>, a module holder made by TORCH_MODULE, or the module itself, which
@@ -79,6 +70,7 @@ class Trainer {
   // in which the optimizers are given.
   Trainer(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
           TrainerOptions options = {});
+
   ~Trainer();
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
@@ -115,6 +107,10 @@ class Trainer {
   // The captured graph behind it after all passes, as text.
   std::string graph() const;
 
+  // Where each parameter, buffer and tensor of an optimizer's state lies since the last step, one
+  // line each: its type, how it is cut, the programs of the plan that change it and their workers.
+  std::string state() const;
+
   // What the devices of this worker did in the last step: a table, or a trace for a browser.
   Timeline timeline() const;
 
@@ -127,17 +123,21 @@ class Trainer {
   // false; then they stay until the next step. On all workers together.
   void gather_parameters();
 
-  // Parameters, buffers and optimizer state in one file for load(), written to a temporary name first
-  // so that a crash or a full disk leaves the old file whole. torch::load() does not read it: a file
-  // of the network alone is written by torch::save(net, ...).
-  // Worker 0 writes. Where the stages of a pipeline lie on several workers, all of them call
-  // save(). Throws Error with the system's words where the file cannot be written; training may go on.
+  // Parameters, buffers and optimizer state in one file for load(), written to a temporary name
+  // first so that a crash or a full disk leaves the old file whole. torch::load() does not read it:
+  // a file of the network alone is written by torch::save(net, ...). Worker 0 writes. Where the
+  // stages of a pipeline lie on several workers, all of them call save(). Throws Error with the
+  // system's words where the file cannot be written; training may go on.
   void save(const std::string& path) const;
   void load(const std::string& path);
 
+  // Of a model that another front end of EPL's own makes; for programs there are constructors.
   struct Impl;
+  static Trainer of(std::unique_ptr<Impl> impl);
 
  private:
+  Trainer() = default;
+
   template <typename Module>
   static std::shared_ptr<torch::nn::Module> module_of(Module& net) {
     if constexpr (std::is_convertible_v<Module, std::shared_ptr<torch::nn::Module>>) {

@@ -250,7 +250,7 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   decide(recording, config, placement, sizes);
   CutStep cut;
   if (placement.splits()) {
-    cut = cut_operators(recording, placement, cluster, options.homes);
+    cut = cut_operators(recording, placement, cluster, options.state);
     if (!placement.is_pipeline()) mark_whole(cut, sizes);
     step.parts = std::move(cut.parts);
   }

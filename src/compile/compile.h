@@ -19,6 +19,7 @@
 #include "layout/layout.h"
 #include "program/placement.h"
 #include "program/program.h"
+#include "state/state_map.h"
 
 namespace epl {
 
@@ -27,8 +28,8 @@ struct CompileOptions {
   // What TrainerOptions ask for.
   enum class Clip : uint8_t { kNothing, kValues, kNorm };
   Clip clip = Clip::kNothing;
-  // How parameters lie that an earlier step has cut, or left whole, by name.
-  std::map<std::string, Layout> homes = {};
+  // What lies where already: parameters that an earlier step has cut, or left whole, stay so.
+  StateMap state = {};
 };
 
 // Graphs are those after all passes.

@@ -35,14 +35,13 @@ void check_made_cut(const StepRecording& recording, const std::vector<bool>& mad
   }
 }
 
-std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph,
-                                                   const std::map<std::string, Layout>& homes) {
-  std::vector<std::optional<Layout>> found;
+std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph, const StateMap& state) {
+  std::vector<std::optional<Layout>> homes;
   for (const auto& leaf : graph.leaves) {
-    const auto known = leaf.kind == Leaf::Kind::kParameter ? homes.find(leaf.name) : homes.end();
-    found.push_back(known == homes.end() ? std::nullopt : std::optional(known->second));
+    const bool parameter = leaf.kind == Leaf::Kind::kParameter;
+    homes.push_back(parameter ? state.layout_of(leaf.name) : std::nullopt);
   }
-  return found;
+  return homes;
 }
 
 // Which dimension has `parts` times the rows in the larger recording.
@@ -120,8 +119,8 @@ std::vector<bool> gradients_of_all(const ShardingRequest& request, const Shardin
 class OperatorCutter {
  public:
   OperatorCutter(const StepRecording& recording, const Placement& placement,
-                 const ClusterShape& cluster, const std::map<std::string, Layout>& homes)
-      : recording_(recording), placement_(placement), cluster_(cluster), homes_(homes) {}
+                 const ClusterShape& cluster, const StateMap& state)
+      : recording_(recording), placement_(placement), cluster_(cluster), state_(state) {}
 
   CutStep run() {
     cut_.parts.resize(static_cast<size_t>(placement_.stages()));
@@ -158,7 +157,7 @@ class OperatorCutter {
   ShardingRequest request_for(int group, const std::vector<int>& roles) const {
     const Graph& whole = recording_.whole();
     ShardingRequest request{whole, static_cast<int>(roles.size())};
-    request.homes = homes_of_leaves(whole, homes_);
+    request.homes = homes_of_leaves(whole, state_);
     request.machine = machine_of_group(placement_, cluster_, group);
     if (!placement_.is_pipeline()) {
       request.asked_by = placement_.asked_by;
@@ -176,15 +175,15 @@ class OperatorCutter {
   const StepRecording& recording_;
   const Placement& placement_;
   const ClusterShape& cluster_;
-  const std::map<std::string, Layout>& homes_;
+  const StateMap& state_;
   CutStep cut_;
 };
 
 }  // namespace
 
 CutStep cut_operators(const StepRecording& recording, const Placement& placement,
-                      const ClusterShape& cluster, const std::map<std::string, Layout>& homes) {
-  return OperatorCutter(recording, placement, cluster, homes).run();
+                      const ClusterShape& cluster, const StateMap& state) {
+  return OperatorCutter(recording, placement, cluster, state).run();
 }
 
 void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part) {

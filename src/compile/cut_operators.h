@@ -12,6 +12,7 @@
 #include "layout/layout.h"
 #include "program/placement.h"
 #include "program/program.h"
+#include "state/state_map.h"
 
 namespace epl {
 
@@ -28,10 +29,10 @@ struct CutStep {
   std::vector<std::string> remarks;  // for whoever reads the plan
 };
 
-// The graphs of `recording` went through the passes for the whole step. `homes`: see
+// The graphs of `recording` went through the passes for the whole step. `state`: see
 // CompileOptions. Throws epl::Error where the scopes ask for what cannot be.
 CutStep cut_operators(const StepRecording& recording, const Placement& placement,
-                      const ClusterShape& cluster, const std::map<std::string, Layout>& homes);
+                      const ClusterShape& cluster, const StateMap& state);
 
 // A gradient that every part has is taken from the first one.
 void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part);

@@ -11,7 +11,6 @@
 #include "base/hash.h"
 #include "comm/protocol.h"
 #include "layout/tensor_type.h"
-#include "state/optimizer_table.h"
 
 namespace epl {
 namespace {
@@ -28,12 +27,6 @@ std::string first_difference(const std::string& there, const std::string& here) 
     return concat("line ", line, " is\n    ", more_here ? our_line : "(nothing)",
                   "\n  and on worker 0\n    ", more_there ? their_line : "(nothing)");
   }
-}
-
-NamedTensors tensors_of(const Model& model) {
-  NamedTensors all = model.parameters();
-  all.insert(all.end(), model.state().begin(), model.state().end());
-  return all;
 }
 
 }  // namespace
@@ -119,11 +112,6 @@ class OptionsHash {
     std::memcpy(&bits, &number, sizeof bits);
     hash_ = (hash_ ^ bits) * 1099511628211ULL;
   }
-  void add(const torch::optim::OptimizerOptions& options) {
-    const OptimizerRow* const row = row_of(options);
-    if (row == nullptr) return;
-    for (const OptimizerOption& each : row->options) add(each.in(options));
-  }
   double value() const { return static_cast<double>(hash_ >> 12); }  // exact in a double
 
  private:
@@ -135,8 +123,11 @@ class OptionsHash {
 double fingerprint_of_options(const Model& model) {
   OptionsHash hash;
   for (const auto& optimizer : model.optimizers()) {
-    for (const auto& group : optimizer.get().param_groups()) {
-      if (group.has_options()) hash.add(group.options());
+    for (size_t group = 0; group < optimizer->groups(); ++group) {
+      const OptimizerRow* const row = optimizer->options_row(group);
+      if (row == nullptr) continue;
+      const OptionValues values = optimizer->options(group);
+      for (size_t i = 0; i < row->options.size(); ++i) hash.add(values[i]);
     }
   }
   return hash.value();
@@ -153,7 +144,7 @@ double checksum_of_parameters(const Model& model) {
 
 std::string describe_model(const Model& model) {
   std::ostringstream out;
-  for (const auto& [name, tensor] : tensors_of(model)) {
+  for (const auto& [name, tensor] : model.all_tensors()) {
     out << name << ": " << tensor.scalar_type() << tensor.sizes() << "\n";
   }
   return out.str();
@@ -171,7 +162,7 @@ void broadcast_model(Job& job, const Model& model) {
   if (job.workers() == nullptr) return;
   const c10::AutoGradMode no_grad(false);
   std::map<at::ScalarType, std::vector<std::pair<at::Tensor, at::Tensor>>> by_type;
-  for (const auto& [name, tensor] : tensors_of(model)) {
+  for (const auto& [name, tensor] : model.all_tensors()) {
     if (tensor.layout() != c10::kStrided || tensor.numel() == 0) continue;
     by_type[tensor.scalar_type()].emplace_back(tensor.detach(), tensor.detach().contiguous());
   }

@@ -21,7 +21,7 @@ constexpr const char* kMemory = "auto.device_memory";
 double most_state_per_parameter(const Model& model) {
   double most = 0;
   for (const auto& optimizer : model.optimizers()) {
-    most = std::max(most, state_per_parameter(optimizer.get()));
+    most = std::max(most, state_per_parameter(*optimizer));
   }
   return most;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "driver/job.h"
-#include "driver/model.h"
+#include "model/model.h"
 #include "ir/graph.h"
 
 namespace epl {

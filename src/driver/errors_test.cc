@@ -115,6 +115,10 @@ TEST_F(Errors, PlanAndGraphBeforeTheFirstStep) {
             "epl: there is no graph before the first step\n"
             "  asked by: epl::Trainer::graph\n"
             "  try:      call it after step()");
+  EXPECT_EQ(error_of([&] { trainer.state(); }),
+            "epl: nothing has a place before the first step\n"
+            "  asked by: epl::Trainer::state\n"
+            "  try:      call it after step()");
   trainer.step(rows(4));
   EXPECT_EQ(trainer.graph().substr(0, 6), "graph\n");
   EXPECT_NE(trainer.plan(), "");

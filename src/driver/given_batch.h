@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "driver/model.h"
+#include "model/model.h"
 
 namespace epl {
 

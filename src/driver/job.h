@@ -17,11 +17,11 @@
 #include "base/mutex.h"
 #include "comm/membership.h"
 #include "config/environment.h"
-#include "driver/gradient_history.h"
-#include "driver/holders.h"
 #include "driver/written_batch.h"
+#include "model/holders.h"
 #include "runtime/device_team.h"
 #include "runtime/gradient_exchange.h"
+#include "state/gradient_history.h"
 
 namespace epl {
 

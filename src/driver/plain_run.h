@@ -15,7 +15,7 @@
 #include "comm/communicator.h"
 #include "driver/clip.h"
 #include "driver/micro_batches.h"
-#include "driver/model.h"
+#include "model/model.h"
 #include "driver/ready_step.h"
 #include "runtime/local_replicas.h"
 

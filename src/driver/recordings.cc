@@ -21,9 +21,10 @@
 #include "driver/clip.h"
 #include "driver/micro_batches.h"
 #include "driver/stage_parameters.h"
-#include "driver/state_snapshot.h"
+#include "model/model_state.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"
+#include "state/state_snapshot.h"
 
 namespace epl {
 namespace {
@@ -351,20 +352,7 @@ CompileOptions Recordings::compile_options() const {
   }
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
-  std::map<const c10::TensorImpl*, Layout> homes;
-  subject_.job.gradient_history().for_each([&](c10::TensorImpl* parameter, const Home& home) {
-    homes[parameter] = home.shards.empty() ? Layout::whole() : Layout::cut(home.shards[0].dim);
-  });
-  for (const auto& [name, parameter] : subject_.model.parameters()) {
-    const auto home = homes.find(parameter.unsafeGetTensorImpl());
-    if (home == homes.end()) continue;
-    EPL_CHECK(options.homes.emplace(name, home->second).second,
-              concat("two parameters are called `", name,
-                     "`: over several workers parameters and the states of their optimizers are "
-                     "known by name"),
-              "epl::Trainer",
-              "modules with names of their own: Trainer({{\"a\", a}, {\"b\", b}}, ...)");
-  }
+  options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
   return options;
 }
 

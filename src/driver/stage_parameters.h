@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "driver/job.h"
-#include "driver/model.h"
+#include "model/model.h"
 #include "driver/ready_step.h"
 
 namespace epl {

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "compile/compile.h"
-#include "driver/gradient_history.h"
-#include "driver/model.h"
+#include "model/model.h"
 #include "program/placement.h"
 #include "runtime/device_team.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
+#include "state/gradient_history.h"
 
 namespace epl {
 

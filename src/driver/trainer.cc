@@ -10,16 +10,17 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "driver/agreement.h"
-#include "driver/checkpoint_file.h"
 #include "driver/pipeline_shares.h"
-#include "driver/stage_optimizers.h"
 #include "driver/stage_parameters.h"
 #include "driver/trainer_impl.h"
 #include "ir/text.h"
+#include "model/torch_model.h"
 #include "ops/facts.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"
 #include "sim/measured_costs.h"
+#include "state/checkpoint_file.h"
+#include "state/stage_optimizers.h"
 
 namespace epl {
 
@@ -293,11 +294,42 @@ void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
     }
   }
   release_pieces_of_others(*job, ready, [&](const at::Tensor& parameter) {
-    std::vector<at::Tensor> tensors = state_tensors(model, parameter);
+    std::vector<at::Tensor> tensors = model.states_of(parameter);
     const bool own = users[parameter.storage().unsafeGetStorageImpl()] == 1;
     if (own) tensors.push_back(parameter.detach());
     return tensors;
   });
+}
+
+StateMap Trainer::Impl::state_map() const {
+  const ReadyStep* last = recordings.last();
+  const Placement placement = last == nullptr ? Placement() : last->placement();
+  StateMap map = state_of(model, job->gradient_history(), placement);
+  if (last != nullptr) map.place(last->plan());
+  return map;
+}
+
+StateSnapshot Trainer::Impl::snapshot_of(const CompiledStep& step) {
+  std::vector<at::Tensor> written;
+  for (const auto& program : step.plan.programs) {
+    for (int index : program.written_leaves) {
+      written.push_back(step.graph.leaves[static_cast<size_t>(index)].tensor);
+    }
+  }
+  return {written, generators_of(step.graph)};
+}
+
+// Workers that have a piece of a parameter have that of its state: pieces first, then the states.
+void Trainer::Impl::bring_states_to_first_worker(const ReadyStep& last) {
+  if (job->workers() == nullptr || !last.placement().has_roles()) return;
+  gather_pieces(*job, last, Among::kHolders,
+                [&](const at::Tensor& parameter) { return model.states_of(parameter); });
+  const StateMap map = state_map();
+  std::vector<OptimizerOfNames> optimizers;
+  for (size_t i = 0; i < model.optimizers().size(); ++i) {
+    optimizers.push_back({*model.optimizers()[i], model.names_of(i)});
+  }
+  gather_optimizer_states({map, last.placement(), job->cluster(), *job->workers()}, optimizers);
 }
 
 // Whoever runs the network by itself would compute with zeros.
@@ -333,8 +365,13 @@ void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<Devi
 
 Trainer::Trainer(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
                  TrainerOptions options)
-    : impl_(std::make_unique<Impl>(std::move(modules), std::move(optimizers), std::move(step),
-                                   options)) {}
+    : impl_(std::make_unique<Impl>(std::make_unique<TorchModel>(std::move(modules), optimizers),
+                                   std::move(step), options)) {}
+Trainer Trainer::of(std::unique_ptr<Impl> impl) {
+  Trainer trainer;
+  trainer.impl_ = std::move(impl);
+  return trainer;
+}
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
@@ -410,6 +447,13 @@ std::string Trainer::graph() const {
   return print_graph(impl_->recordings.last()->compiled().graph);
 }
 
+std::string Trainer::state() const {
+  const ReadyStep* last = impl_->recordings.last();
+  EPL_CHECK(last != nullptr, "nothing has a place before the first step", "epl::Trainer::state",
+            "call it after step()");
+  return print_state_map(impl_->state_map(), last->placement(), impl_->job->cluster());
+}
+
 // All workers have the same to write, so one does. Nobody waits for it: programs that save only on
 // worker 0 and programs that save on all of them both work. But where stages lie on several
 // workers, each has optimizer states of its own to hand in.
@@ -419,14 +463,17 @@ void Trainer::save(const std::string& path) const {
   impl_->released = -1;
   if (const ReadyStep* last = impl_->recordings.last()) {
     epl::gather_parameters(job, *last, Gather::kAll);
-    gather_optimizer_states(job, *last, impl_->model);
+    impl_->bring_states_to_first_worker(*last);
   }
-  if (job.cluster().worker_index == 0) save_checkpoint(path, impl_->model, impl_->replicas.step);
+  if (job.cluster().worker_index != 0) return;
+  save_checkpoint(path, impl_->replicas.step,
+                  [&](torch::serialize::OutputArchive& archive) { impl_->model.save(archive); });
 }
 
 void Trainer::load(const std::string& path) {
   impl_->released = -1;
-  impl_->replicas.step = load_checkpoint(path, impl_->model);
+  impl_->replicas.step = load_checkpoint(
+      path, [&](torch::serialize::InputArchive& archive) { impl_->model.load(archive); });
   ++impl_->loads;
 }
 

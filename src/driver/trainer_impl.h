@@ -17,10 +17,11 @@
 #include "driver/given_batch.h"
 #include "driver/job.h"
 #include "driver/micro_batches.h"
-#include "driver/model.h"
 #include "driver/plain_run.h"
 #include "driver/recordings.h"
 #include "driver/verify_step.h"
+#include "model/model.h"
+#include "model/model_state.h"
 
 namespace epl {
 
@@ -28,11 +29,11 @@ namespace epl {
 std::string text_of(const std::exception& error);
 
 struct Trainer::Impl {
-  Impl(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,
-       TrainerOptions trainer_options)
+  Impl(std::unique_ptr<Model> trained, StepFunction step, TrainerOptions trainer_options)
       : job(current_job()),
         config(Env::get().config),
-        model(std::move(modules), std::move(optimizers)),
+        owned_model(std::move(trained)),
+        model(*owned_model),
         function(std::move(step)),
         options(trainer_options),
         replicas(job->team(), model.device(), job->cluster().first_device()),
@@ -92,6 +93,11 @@ struct Trainer::Impl {
   double norm_of_reduced(ReadyStep& ready);
   void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  // Where parameters, buffers and optimizers' states lie, after the last step.
+  StateMap state_map() const;
+  void bring_states_to_first_worker(const ReadyStep& last);
+  // What a run of a step changes besides its results.
+  static StateSnapshot snapshot_of(const CompiledStep& step);
   void check_all_is_here(const std::string& who) const;
   void tell_what_is_fetched(const ReadyStep& ready);
   void release_what_others_hold(const ReadyStep& ready);
@@ -128,7 +134,8 @@ struct Trainer::Impl {
 
   const std::shared_ptr<Job> job;  // with the process's other trainers
   const Config config;
-  Model model;
+  const std::unique_ptr<Model> owned_model;
+  Model& model;
   const StepFunction function;
   const TrainerOptions options;
   int64_t steps = 0;

@@ -5,11 +5,11 @@
 
 #include "base/check.h"
 #include "driver/agreement.h"
-#include "driver/state_snapshot.h"
 #include "driver/trainer_impl.h"
 #include "ops/facts.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"
+#include "state/state_snapshot.h"
 
 namespace epl {
 namespace {
@@ -49,7 +49,7 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
                 ready.placement().asked_by,
                 "a step without item() and selections by mask (label smoothing of cross_entropy "
                 "has one), or all devices on one worker");
-      before.emplace(ready.compiled());
+      before.emplace(snapshot_of(ready.compiled()));
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
     }
     std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));

@@ -3,9 +3,9 @@
 
 #include "base/check.h"
 #include "compile/outputs.h"
-#include "driver/state_snapshot.h"
 #include "driver/trainer_impl.h"
 #include "runtime/merge_outputs.h"
+#include "state/state_snapshot.h"
 
 namespace epl {
 
@@ -68,7 +68,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
               << " is not verified: its devices draw random numbers of their own\n";
     return std::nullopt;
   }
-  const StateSnapshot before(ready.compiled());
+  const StateSnapshot before = snapshot_of(ready.compiled());
   const int slices = placement.stage_devices[0];
   const int slices_here = std::min(slices, static_cast<int>(batches.size()));
   PlainRequest request{batches,

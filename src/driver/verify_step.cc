@@ -1,14 +1,13 @@
 #include "driver/verify_step.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <c10/util/Type.h>
 
 #include <cmath>
 #include <set>
 
 #include "base/check.h"
 #include "driver/clip.h"
-#include "driver/model_snapshot.h"
+#include "model/model_snapshot.h"
 #include "runtime/merge_outputs.h"
 
 namespace epl {
@@ -216,16 +215,16 @@ PlainStep run_plain_step(const Model& model, const StepFunction& step, const Pla
   before.give_zeros_where_gradients_were();
   std::set<c10::TensorImpl*> unknown;
   for (const auto& optimizer : model.optimizers()) {
-    if (can_be_set_back(optimizer.get())) {
-      optimizer.get().step();
+    if (can_be_set_back(*optimizer)) {
+      optimizer->step();
       continue;
     }
-    result.left_out.push_back(c10::demangle(typeid(optimizer.get()).name()));
-    for (const auto& group : optimizer.get().param_groups()) {
-      for (const auto& parameter : group.params()) unknown.insert(parameter.unsafeGetTensorImpl());
+    result.left_out.push_back(optimizer->name());
+    for (const auto& [parameter, group] : optimizer->listed()) {
+      unknown.insert(parameter.unsafeGetTensorImpl());
     }
   }
-  for (const auto& [name, tensor] : all_tensors(model)) {
+  for (const auto& [name, tensor] : model.all_tensors()) {
     if (unknown.count(tensor.unsafeGetTensorImpl()) != 0) continue;
     result.tensors[name] = tensor.detach().clone();
   }
@@ -262,7 +261,7 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
   const torch::NoGradGuard no_grad;
   const double largest = largest_of(plain.gradients);
   Deviation tensor_off;
-  for (const auto& [name, tensor] : all_tensors(model)) {
+  for (const auto& [name, tensor] : model.all_tensors()) {
     const auto compared = plain.tensors.find(name);
     if (compared == plain.tensors.end()) continue;
     const at::Tensor& expected = compared->second;

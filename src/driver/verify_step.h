@@ -12,8 +12,8 @@
 
 #include "comm/communicator.h"
 #include "driver/micro_batches.h"
-#include "driver/model.h"
-#include "driver/state_snapshot.h"
+#include "model/model.h"
+#include "state/state_snapshot.h"
 
 namespace epl {
 

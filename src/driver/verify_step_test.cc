@@ -57,6 +57,23 @@ TEST_F(VerifySteps, SaysHowFarApartTheTwoAre) {
             "gradient `weight` off by 0\n");
 }
 
+// Their tensors are compared by name.
+TEST_F(VerifySteps, TellsTwoModulesOfOneNameApart) {
+  verify(2);
+  const auto first = std::make_shared<Factor>();
+  const auto second = std::make_shared<Factor>();
+  torch::optim::SGD of_first(first->parameters(), 0.5);
+  torch::optim::SGD of_second(second->parameters(), 0.25);
+  Trainer trainer({{"net", first}, {"net", second}}, {of_first, of_second},
+                  [&](const Batch& batch) {
+                    return (first->weight * batch[0] + 2 * second->weight * batch[0]).sum();
+                  });
+  for (int i = 0; i < 3; ++i) trainer.step({torch::tensor({1.0f})});
+  EXPECT_EQ(verified(), 2);
+  EXPECT_EQ(first->weight.item<double>(), 2 - 3 * 0.5);
+  EXPECT_EQ(second->weight.item<double>(), 2 - 3 * 0.25 * 2);
+}
+
 TEST_F(VerifySteps, RefusesAStepThatDependsOnACounter) {
   verify(1);
   auto net = std::make_shared<Factor>();

@@ -2,17 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/util/Type.h>
 #include <c10/util/flat_hash_map.h>
-#include <torch/optim/lbfgs.h>
 
 #include <algorithm>
 #include <array>
-#include <typeinfo>
 #include <utility>
 
 #include "base/check.h"
-#include "config/libtorch.h"
 #include "runtime/device_memory.h"
 #include "runtime/update_kernels.h"
 #include "runtime/update_rules.h"
@@ -21,18 +17,15 @@
 namespace epl {
 namespace {
 
-using torch::optim::Optimizer;
-using torch::optim::OptimizerOptions;
-
-// --- LibTorch's own step ---------------------------------------------------------------------
+// --- the optimizer's own step ----------------------------------------------------------------
 
 // While it lives, the optimizer's parameters have just these gradients; afterwards the user's own.
 class BorrowedGradients {
  public:
-  BorrowedGradients(Optimizer& optimizer, const std::vector<ParameterGradient>& gradients) {
-    for (auto& group : optimizer.param_groups())
-      for (at::Tensor& parameter : group.params())
-        own_.emplace_back(parameter, std::exchange(parameter.mutable_grad(), at::Tensor()));
+  BorrowedGradients(const ModelOptimizer& optimizer,
+                    const std::vector<ParameterGradient>& gradients) {
+    for (const auto& [parameter, group] : optimizer.listed())
+      own_.emplace_back(parameter, std::exchange(parameter.mutable_grad(), at::Tensor()));
     for (const auto& one : gradients) one.parameter.mutable_grad() = one.gradient;
   }
 
@@ -49,7 +42,7 @@ class BorrowedGradients {
   std::vector<std::pair<at::Tensor, at::Tensor>> own_;
 };
 
-void step_of_libtorch(Optimizer& optimizer, const std::vector<ParameterGradient>& gradients) {
+void step_of_its_own(ModelOptimizer& optimizer, const std::vector<ParameterGradient>& gradients) {
   BorrowedGradients borrowed(optimizer, gradients);
   optimizer.step();
 }
@@ -76,25 +69,16 @@ at::Tensor summed(const ParameterGradient& gradient) {
 class ParameterIndex {
  public:
   struct Place {
+    size_t number = 0;  // in the optimizer's list
     size_t group = 0;
     bool repeated = false;  // listed more than once: LibTorch steps it once for each
-    StateKey key;           // of its state
   };
 
-  explicit ParameterIndex(Optimizer& optimizer) : optimizer_(optimizer) { rebuild(); }
+  explicit ParameterIndex(ModelOptimizer& optimizer) : optimizer_(optimizer) { rebuild(); }
 
-  // Users may add groups and exchange parameters between steps, so all are compared: less than a
-  // nanosecond each.
+  // Users may add groups and exchange parameters between steps.
   void refresh() {
-    const auto& groups = optimizer_.param_groups();
-    size_t i = 0;
-    for (size_t group = 0; group < groups.size(); ++group)
-      for (const at::Tensor& parameter : groups[group].params()) {
-        const Listed listed{parameter.unsafeGetTensorImpl(), group};
-        if (i == listed_.size() || listed_[i] != listed) return rebuild();
-        ++i;
-      }
-    if (i != listed_.size()) rebuild();
+    if (optimizer_.look() != version_) rebuild();
   }
 
   const Place& find(const at::Tensor& parameter) const {
@@ -104,24 +88,50 @@ class ParameterIndex {
   }
 
  private:
-  using Listed = std::pair<const c10::TensorImpl*, size_t>;  // a parameter and its group
-
   void rebuild() {
-    listed_.clear();
+    version_ = optimizer_.look();
     places_.clear();
-    const auto& groups = optimizer_.param_groups();
-    for (size_t group = 0; group < groups.size(); ++group)
-      for (const at::Tensor& parameter : groups[group].params()) {
-        c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
-        listed_.emplace_back(impl, group);
-        const auto [it, added] = places_.emplace(impl, Place{group, false, state_key(parameter)});
-        if (!added) it->second.repeated = true;
-      }
+    const auto& listed = optimizer_.listed();
+    for (size_t number = 0; number < listed.size(); ++number) {
+      const auto [it, added] = places_.emplace(listed[number].parameter.unsafeGetTensorImpl(),
+                                               Place{number, listed[number].group, false});
+      if (!added) it->second.repeated = true;
+    }
   }
 
-  Optimizer& optimizer_;
-  std::vector<Listed> listed_;
+  ModelOptimizer& optimizer_;
+  int64_t version_ = 0;
   ska::flat_hash_map<const c10::TensorImpl*, Place> places_;
+};
+
+// --- options, read once a group and step -----------------------------------------------------
+
+class GroupOptions {
+ public:
+  explicit GroupOptions(const ModelOptimizer& optimizer) : optimizer_(optimizer) {}
+
+  // What was read before is out of date: users may change options between steps.
+  void begin() {
+    ++turn_;
+    groups_.resize(optimizer_.groups());
+  }
+
+  const RuleOptions& of(size_t group) {
+    Group& entry = groups_[group];
+    if (entry.turn == turn_) return entry.options;
+    entry.turn = turn_;
+    return entry.options = rule_options(*optimizer_.row(), optimizer_.options(group));
+  }
+
+ private:
+  struct Group {
+    int64_t turn = 0;
+    RuleOptions options;
+  };
+
+  const ModelOptimizer& optimizer_;
+  int64_t turn_ = 0;
+  std::vector<Group> groups_;
 };
 
 // --- what the kernels can do -----------------------------------------------------------------
@@ -144,12 +154,16 @@ Rounding rounding_of_libtorch() {
 template <typename Rule>
 class FusedUpdate final : public Update {
  public:
-  FusedUpdate(Optimizer& optimizer, const OptimizerRow& row)
-      : optimizer_(optimizer), row_(row), index_(optimizer), rounding_(rounding_of_libtorch()) {}
+  explicit FusedUpdate(ModelOptimizer& optimizer)
+      : optimizer_(optimizer),
+        index_(optimizer),
+        options_(optimizer),
+        rounding_(rounding_of_libtorch()) {}
 
   int64_t prepare(const std::vector<ParameterGradient>& gradients) override {
     at::NoGradGuard no_grad;
     index_.refresh();
+    options_.begin();
     jobs_.clear();
     others_.clear();
     total_ = 0;
@@ -168,12 +182,12 @@ class FusedUpdate final : public Update {
   void finish() override {
     at::NoGradGuard no_grad;
     rearranged_.clear();
-    if (!others_.empty()) step_of_libtorch(optimizer_, others_);
+    if (!others_.empty()) step_of_its_own(optimizer_, others_);
     others_.clear();
     DeviceMemory::count_pages();  // of states that were made
   }
 
-  std::string name() const override { return "fused " + row_.name; }
+  std::string name() const override { return "fused " + optimizer_.row()->name; }
   bool fused() const override { return true; }
 
  private:
@@ -196,12 +210,11 @@ class FusedUpdate final : public Update {
     if (type != at::kFloat && type != at::kDouble) return false;
     if (place.repeated || !is_plain(parameter) || !has_plain_gradient(one)) return false;
 
-    const OptimizerOptions& options = optimizer_.param_groups()[place.group].options();
+    const RuleOptions& options = options_.of(place.group);
     KernelState state;
-    if (!prepare_state(row_, options, optimizer_.state(), place.key, parameter, state))
-      return false;
+    if (!prepare_state(optimizer_, place.number, options, parameter, state)) return false;
     Step step;
-    rule_.fill(step, options, state);
+    rule_.fill(step, options.values, state);
     step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
     step.rounding = rounding_;
     step.parameter = parameter.data_ptr();
@@ -276,9 +289,9 @@ class FusedUpdate final : public Update {
     return rearranged_.back().copy_(gradient);
   }
 
-  Optimizer& optimizer_;
-  const OptimizerRow& row_;
+  ModelOptimizer& optimizer_;
   ParameterIndex index_;
+  GroupOptions options_;
   Rounding rounding_;
   Rule rule_;
   std::vector<Job> jobs_;
@@ -287,9 +300,9 @@ class FusedUpdate final : public Update {
   std::vector<ParameterGradient> others_;  // LibTorch does these
 };
 
-class LibTorchUpdate final : public Update {
+class OwnUpdate final : public Update {
  public:
-  explicit LibTorchUpdate(Optimizer& optimizer) : optimizer_(optimizer), index_(optimizer) {}
+  explicit OwnUpdate(ModelOptimizer& optimizer) : optimizer_(optimizer), index_(optimizer) {}
 
   int64_t prepare(const std::vector<ParameterGradient>& gradients) override {
     index_.refresh();
@@ -304,33 +317,31 @@ class LibTorchUpdate final : public Update {
   void run(int64_t, int64_t) const override {}
 
   void finish() override {
-    step_of_libtorch(optimizer_, gradients_);
+    step_of_its_own(optimizer_, gradients_);
     gradients_.clear();
   }
 
-  std::string name() const override {
-    return "LibTorch " + c10::demangle(typeid(optimizer_).name());
-  }
+  std::string name() const override { return "LibTorch " + optimizer_.name(); }
   bool fused() const override { return false; }
 
  private:
-  Optimizer& optimizer_;
+  ModelOptimizer& optimizer_;
   ParameterIndex index_;
   std::vector<ParameterGradient> gradients_;
 };
 
-std::unique_ptr<Update> make_fused_update(Optimizer& optimizer, const OptimizerRow& row) {
-  switch (row.kernel) {
+std::unique_ptr<Update> make_fused_update(ModelOptimizer& optimizer) {
+  switch (optimizer.row()->kernel) {
     case UpdateKernel::kSgd:
-      return std::make_unique<FusedUpdate<SgdRule>>(optimizer, row);
+      return std::make_unique<FusedUpdate<SgdRule>>(optimizer);
     case UpdateKernel::kAdam:
-      return std::make_unique<FusedUpdate<AdamRule>>(optimizer, row);
+      return std::make_unique<FusedUpdate<AdamRule>>(optimizer);
     case UpdateKernel::kAdamW:
-      return std::make_unique<FusedUpdate<AdamWRule>>(optimizer, row);
+      return std::make_unique<FusedUpdate<AdamWRule>>(optimizer);
     case UpdateKernel::kRmsprop:
-      return std::make_unique<FusedUpdate<RmspropRule>>(optimizer, row);
+      return std::make_unique<FusedUpdate<RmspropRule>>(optimizer);
     case UpdateKernel::kAdagrad:
-      return std::make_unique<FusedUpdate<AdagradRule>>(optimizer, row);
+      return std::make_unique<FusedUpdate<AdagradRule>>(optimizer);
   }
   EPL_ASSERT(false, "a row whose kernel is not known");
 }
@@ -343,15 +354,9 @@ void Update::apply(const std::vector<ParameterGradient>& gradients) {
   finish();
 }
 
-std::unique_ptr<Update> make_update(Optimizer& optimizer) {
-  EPL_CHECK(typeid(optimizer) != typeid(torch::optim::LBFGS),
-            "torch::optim::LBFGS needs a closure that evaluates the model several times in a step; "
-            "EPL evaluates it once",
-            "the optimizer of the trainer",
-            "torch::optim::AdamW, or any optimizer whose step() works from the gradients alone");
-  const OptimizerRow* const row = row_of(optimizer);
-  if (row == nullptr) return std::make_unique<LibTorchUpdate>(optimizer);
-  return make_fused_update(optimizer, *row);
+std::unique_ptr<Update> make_update(ModelOptimizer& optimizer) {
+  if (optimizer.row() == nullptr) return std::make_unique<OwnUpdate>(optimizer);
+  return make_fused_update(optimizer);
 }
 
 }  // namespace epl

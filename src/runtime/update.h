@@ -1,7 +1,7 @@
 // The parameter update: what optimizer.step() does, in one pass over memory.
 //
-// An Update drives one of the user's optimizers. For SGD, Adam, AdamW, RMSprop and Adagrad a fused
-// kernel reads the same options and keeps the same state objects under the same keys, so that
+// An Update drives one optimizer of a model. For SGD, Adam, AdamW, RMSprop and Adagrad a fused
+// kernel reads the same options and keeps the same states as the front end's own step(), so that
 // torch::save(optimizer) writes what LibTorch would have written after the same steps. Any other
 // optimizer runs as it is.
 //
@@ -14,13 +14,14 @@
 //     its products before they are added; EPL does not. They differ in the last bit.
 #pragma once
 
-#include <torch/optim/optimizer.h>
+#include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "layout/shard.h"
+#include "state/model_optimizer.h"
 
 namespace epl {
 
@@ -70,8 +71,8 @@ class Update {
   virtual bool fused() const = 0;
 };
 
-// The fused update of a known optimizer, else the optimizer itself, which must outlive the update.
-// Throws epl::Error for torch::optim::LBFGS, whose step() has to evaluate the model itself.
-std::unique_ptr<Update> make_update(torch::optim::Optimizer& optimizer);
+// The fused update of an optimizer whose rule is known, else the optimizer itself, which must
+// outlive the update.
+std::unique_ptr<Update> make_update(ModelOptimizer& optimizer);
 
 }  // namespace epl

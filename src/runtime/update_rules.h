@@ -4,18 +4,11 @@
 //   rule.fill(step, options, state);  // all but the parameter, its gradient and their type
 //   update_range(step, begin, end);
 //
-// A Rule reads the options of its own optimizer and the arrays of the state in the order of its
-// row. A Step is a value: moved() gives the one of a run of elements further on.
+// A Rule reads the options and the arrays of the state in the order of its row. A Step is a value:
+// moved() gives the one of a run of elements further on.
 #pragma once
 
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-
 #include <cmath>
-#include <tuple>
 
 #include "runtime/update_kernels.h"
 #include "runtime/update_state.h"
@@ -27,39 +20,38 @@ class SgdRule {
   using Step = SgdStep;
   static constexpr bool kBumpsVersion = false;  // LibTorch writes through parameter.data()
 
-  void fill(Step& step, const torch::optim::OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const torch::optim::SGDOptions&>(any);
-    step.learning_rate = options.lr();
-    step.weight_decay = options.weight_decay();
-    if (options.momentum() == 0) return;
+  void fill(Step& step, const OptionValues& options, const KernelState& state) {
+    step.learning_rate = options[SgdOption::kLearningRate];
+    step.weight_decay = options[SgdOption::kWeightDecay];
+    if (options[SgdOption::kMomentum] == 0) return;
     step.momentum_buffer = state.arrays[0];
     step.first = state.fresh;
-    step.nesterov = options.nesterov();
-    step.momentum = options.momentum();
-    step.dampening = options.dampening();
+    step.nesterov = options[SgdOption::kNesterov] != 0;
+    step.momentum = options[SgdOption::kMomentum];
+    step.dampening = options[SgdOption::kDampening];
   }
 };
 
 // Adam and AdamW differ in what weight decay means.
-template <typename Options, bool kDecoupled>
+template <bool kDecoupled>
 class AdamRuleOf {
  public:
   using Step = AdamStep;
   static constexpr bool kBumpsVersion = true;
 
-  void fill(Step& step, const torch::optim::OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const Options&>(any);
+  void fill(Step& step, const OptionValues& options, const KernelState& state) {
     step.mean = state.arrays[0];
     step.mean_square = state.arrays[1];
     step.max_mean_square = state.arrays[2];
-    std::tie(step.beta1, step.beta2) = options.betas();
+    step.beta1 = options[AdamOption::kBeta1];
+    step.beta2 = options[AdamOption::kBeta2];
     correct(step.beta1, step.beta2, state.step);
-    step.step_size = options.lr() / correction1_;
+    step.step_size = options[AdamOption::kLearningRate] / correction1_;
     step.root_correction2 = root_correction2_;
-    step.epsilon = options.eps();
-    if (kDecoupled && options.weight_decay() != 0)
-      step.shrink = 1 - options.lr() * options.weight_decay();
-    if (!kDecoupled) step.weight_decay = options.weight_decay();
+    step.epsilon = options[AdamOption::kEpsilon];
+    if (kDecoupled && options[AdamOption::kWeightDecay] != 0)
+      step.shrink = 1 - options[AdamOption::kLearningRate] * options[AdamOption::kWeightDecay];
+    if (!kDecoupled) step.weight_decay = options[AdamOption::kWeightDecay];
   }
 
  private:
@@ -80,24 +72,23 @@ class AdamRuleOf {
   double root_correction2_ = 0;
 };
 
-using AdamRule = AdamRuleOf<torch::optim::AdamOptions, false>;
-using AdamWRule = AdamRuleOf<torch::optim::AdamWOptions, true>;
+using AdamRule = AdamRuleOf<false>;
+using AdamWRule = AdamRuleOf<true>;
 
 class RmspropRule {
  public:
   using Step = RmspropStep;
   static constexpr bool kBumpsVersion = true;
 
-  void fill(Step& step, const torch::optim::OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const torch::optim::RMSpropOptions&>(any);
+  void fill(Step& step, const OptionValues& options, const KernelState& state) {
     step.mean_square = state.arrays[0];
     step.momentum_buffer = state.arrays[1];
     step.mean = state.arrays[2];
-    step.learning_rate = options.lr();
-    step.alpha = options.alpha();
-    step.epsilon = options.eps();
-    step.weight_decay = options.weight_decay();
-    step.momentum = options.momentum();
+    step.learning_rate = options[RmspropOption::kLearningRate];
+    step.alpha = options[RmspropOption::kAlpha];
+    step.epsilon = options[RmspropOption::kEpsilon];
+    step.weight_decay = options[RmspropOption::kWeightDecay];
+    step.momentum = options[RmspropOption::kMomentum];
   }
 };
 
@@ -106,13 +97,13 @@ class AdagradRule {
   using Step = AdagradStep;
   static constexpr bool kBumpsVersion = true;
 
-  void fill(Step& step, const torch::optim::OptimizerOptions& any, const KernelState& state) {
-    const auto& options = static_cast<const torch::optim::AdagradOptions&>(any);
+  void fill(Step& step, const OptionValues& options, const KernelState& state) {
     step.sum = state.arrays[0];
     step.learning_rate =
-        options.lr() / (1 + static_cast<double>(state.step - 1) * options.lr_decay());
-    step.epsilon = options.eps();
-    step.weight_decay = options.weight_decay();
+        options[AdagradOption::kLearningRate] /
+        (1 + static_cast<double>(state.step - 1) * options[AdagradOption::kLearningRateDecay]);
+    step.epsilon = options[AdagradOption::kEpsilon];
+    step.weight_decay = options[AdagradOption::kWeightDecay];
   }
 };
 

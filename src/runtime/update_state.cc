@@ -13,17 +13,6 @@ bool is_state_of(const at::Tensor& parameter, const at::Tensor& state) {
          lies_like(parameter, state);
 }
 
-// As LibTorch makes it for a parameter's first gradient.
-std::unique_ptr<torch::optim::OptimizerParamState> zero_state(
-    const OptimizerRow& row, const torch::optim::OptimizerOptions& options,
-    const at::Tensor& parameter) {
-  auto state = row.make_state();
-  for (const StateTensor& each : row.tensors) {
-    if (each.exists(options)) each.in(*state) = zeros_by_page(parameter);
-  }
-  return state;
-}
-
 }  // namespace
 
 bool is_plain(const at::Tensor& tensor) {
@@ -39,26 +28,34 @@ bool lies_like(const at::Tensor& tensor, const at::Tensor& other) {
          ((other.is_contiguous() && tensor.is_contiguous()) || other.strides() == tensor.strides());
 }
 
-bool prepare_state(const OptimizerRow& row, const torch::optim::OptimizerOptions& options,
-                   OptimizerStates& states, const StateKey& key, const at::Tensor& parameter,
-                   KernelState& prepared) {
-  EPL_ASSERT(row.tensors.size() <= prepared.arrays.size(), "a row with too many tensors");
-  if (!row.keeps_state(options)) return true;
-  auto found = states.find(key);
-  prepared.fresh = found == states.end() || found->second == nullptr;
+RuleOptions rule_options(const OptimizerRow& row, const OptionValues& values) {
+  RuleOptions options;
+  EPL_ASSERT(row.tensors.size() <= options.has.size(), "a row with too many tensors");
+  options.values = values;
+  options.keeps_state = row.keeps_state(values);
+  for (size_t i = 0; i < row.tensors.size(); ++i) options.has[i] = row.tensors[i].exists(values);
+  return options;
+}
+
+bool prepare_state(ModelOptimizer& optimizer, size_t number, const RuleOptions& options,
+                   const at::Tensor& parameter, KernelState& prepared) {
+  if (!options.keeps_state) return true;
+  ParameterState state = optimizer.state(number);
+  prepared.fresh = !state.exists;
   if (prepared.fresh) {
-    if (row.begins == StateBegins::kWithOptimizer) return false;  // LibTorch complains of it
-    states[key] = zero_state(row, options, parameter);
-    found = states.find(key);
+    if (optimizer.row()->begins == StateBegins::kWithOptimizer) return false;  // it complains
+    state = optimizer.make_state(number);
+    for (size_t i = 0; i < state.tensors.size(); ++i) {
+      if (options.has[i]) *state.tensors[i] = zeros_by_page(parameter);
+    }
   }
-  torch::optim::OptimizerParamState& state = *found->second;
-  for (size_t i = 0; i < row.tensors.size(); ++i) {
-    if (!row.tensors[i].exists(options)) continue;
-    const at::Tensor& tensor = row.tensors[i].in(state);
+  for (size_t i = 0; i < state.tensors.size(); ++i) {
+    if (!options.has[i]) continue;
+    const at::Tensor& tensor = *state.tensors[i];
     if (!is_state_of(parameter, tensor)) return false;
     prepared.arrays[i] = tensor.data_ptr();
   }
-  if (row.step != nullptr) prepared.step = ++row.step(state);
+  if (state.step != nullptr) prepared.step = ++*state.step;
   return true;
 }
 

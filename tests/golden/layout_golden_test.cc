@@ -1,5 +1,5 @@
 // Plans of one small model in every way that it can be spread over devices, byte for byte; each is
-// read back as well.
+// read back as well. Beside each plan stands where the model's state lies.
 //
 //   EPL_UPDATE_GOLDEN=1 build/bin/test_golden
 #include <epl/epl.h>
@@ -69,21 +69,27 @@ std::vector<Strategy> stages(int count) {
   return result;
 }
 
+struct Spread {
+  std::string plan;
+  std::string state;
+};
+
 // After one step on the devices of this job.
-std::string plan_after_a_step(const std::shared_ptr<Layers>& net) {
-  torch::optim::SGD optimizer(net->parameters(), 0.1);
+Spread layout_after_a_step(const std::shared_ptr<Layers>& net) {
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.5));
   Trainer trainer(net, optimizer, [net](const Batch& batch) {
     return torch::nn::functional::cross_entropy(net->forward(batch[0]), batch[1]);
   });
   const Tensor x = torch::arange(kRows * kWidth, torch::kFloat).view({kRows, kWidth});
   trainer.step({x, torch::arange(kRows, torch::kLong) % kWidth});
-  return trainer.plan();
+  return {trainer.plan(), trainer.state()};
 }
 
-void expect_plan(const std::string& name, const std::string& text) {
-  expect_golden(name + ".plan", text);
-  const Plan parsed = parse_plan(text);
-  EXPECT_EQ(print_plan(parsed), text);
+void expect_layout(const std::string& name, const Spread& made) {
+  expect_golden(name + ".plan", made.plan);
+  expect_golden(name + ".state", made.state);
+  const Plan parsed = parse_plan(made.plan);
+  EXPECT_EQ(print_plan(parsed), made.plan);
   EXPECT_NO_THROW(verify_plan(parsed));
 }
 
@@ -97,7 +103,7 @@ struct LayoutGolden : EnvironmentFixture {
                                 const std::shared_ptr<Layers>& net) {
     set("EPL_DEVICES", std::to_string(devices));
     init(config);
-    expect_plan(name, plan_after_a_step(net));
+    expect_layout(name, layout_after_a_step(net));
   }
 
   static Config pipeline(const std::string& strategy, int micro_batches) {
@@ -153,8 +159,8 @@ TEST_F(LayoutGolden, PipelineWhoseStagesShareAParameter) {
 TEST_F(LayoutGolden, TwoReplicasOfAPipelineOnTwoWorkers) {
   parity::run_on_workers({2, 2}, [](int worker) {
     init(pipeline("PreferBackward", 2));
-    const std::string text = plan_after_a_step(std::make_shared<Layers>(stages(2)));
-    if (worker == 0 || !golden::kUpdate) expect_plan("pipeline_workers", text);
+    const Spread made = layout_after_a_step(std::make_shared<Layers>(stages(2)));
+    if (worker == 0 || !golden::kUpdate) expect_layout("pipeline_workers", made);
   });
 }
 

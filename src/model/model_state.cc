@@ -1,0 +1,58 @@
+#include "model/model_state.h"
+
+#include <unordered_map>
+
+#include "base/text.h"
+
+namespace epl {
+namespace {
+
+// Of a sparse tensor the sizes are told, and no strides.
+TensorType type_of_whole(const at::Tensor& tensor) {
+  TensorType type = type_of(tensor);
+  type.offset = 0;
+  return type;
+}
+
+void add_states(const Model& model, const std::string& name, const at::Tensor& parameter,
+                StateMap& map) {
+  for (size_t i : model.optimizers_of(parameter)) {
+    const ModelOptimizer& optimizer = *model.optimizers()[i];
+    const OptimizerRow* const row = optimizer.row();
+    if (row == nullptr) continue;
+    const size_t group = optimizer.listed()[model.number_of(parameter, i)].group;
+    const OptionValues options = optimizer.options(group);
+    for (const StateTensor& each : row->tensors) {
+      if (!each.exists(options)) continue;
+      // Mostly one optimizer has a parameter; where there are several, the number tells them apart.
+      const std::string own = i == 0 ? each.name : concat(i, ".", each.name);
+      map.add({name + "/" + own, StateKind::kOptimizerState, type_of_whole(parameter),
+               StateMedium::kPages, name});
+    }
+  }
+}
+
+}  // namespace
+
+StateMap state_of(const Model& model, const GradientHistory& history, const Placement& placement) {
+  StateMap map;
+  std::unordered_map<const c10::TensorImpl*, std::string> names;
+  for (const auto& [name, tensor] : model.parameters()) {
+    map.add({name, StateKind::kParameter, type_of_whole(tensor)});
+    add_states(model, name, tensor, map);
+    names.emplace(tensor.unsafeGetTensorImpl(), name);
+  }
+  for (const auto& [name, tensor] : model.state()) {
+    map.add({name, StateKind::kBuffer, type_of_whole(tensor)});
+  }
+  history.for_each([&](const GradientHistory::Lies& lies) {
+    const auto found = names.find(lies.parameter);
+    if (found == names.end()) return;
+    Home home = lies.home;
+    if (!(lies.placement == placement)) home.stages.clear();
+    map.place(found->second, home);
+  });
+  return map;
+}
+
+}  // namespace epl

@@ -1,0 +1,19 @@
+// The map of a model's state: its tensors and what its optimizers keep for them, by name, and where
+// earlier steps of the process have put them.
+#pragma once
+
+#include "model/model.h"
+#include "state/gradient_history.h"
+#include "state/state_map.h"
+
+namespace epl {
+
+// Parameters, then buffers, each parameter followed by the states that its optimizers keep for it
+// by their rules, whether they are made yet or not. What optimizers of the user's own keep is not
+// known, and stands in no map.
+//
+// `placement`: of the trainer that asks. Where another trainer with another one has put a parameter
+// the map says how it lies, and not where.
+StateMap state_of(const Model& model, const GradientHistory& history, const Placement& placement);
+
+}  // namespace epl
