@@ -114,8 +114,9 @@ class Trainer {
   // What the devices of this worker did in the last step: a table, or a trace for a browser.
   Timeline timeline() const;
 
-  // The same as its schedule should have gone, from the mean costs of the tasks that were measured:
-  // what is left of the difference is neither computing nor the schedule.
+  // The same as its plan should have gone. In a pipeline of which this worker has all stages, from
+  // the mean costs of the tasks that were measured: what is left of the difference is neither
+  // computing nor the schedule. Else by the costs that stand in the plan, which are estimates.
   Timeline simulated() const;
 
   // Where the stages of a pipeline, or the pieces of what is split, lie on several workers: brings

@@ -82,6 +82,7 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   lowering.slices = placement.stage_devices[0];
   lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
   lowering.end = end_options(cluster, config, options, placement);
+  lowering.machine = machine_of(cluster);
   lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
   return lowering;
 }

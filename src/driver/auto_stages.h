@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "driver/job.h"
-#include "model/model.h"
 #include "ir/graph.h"
+#include "model/model.h"
 
 namespace epl {
 

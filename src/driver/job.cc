@@ -113,7 +113,7 @@ Job::Job(const JobPlace& place, const Config& config, const Job* previous)
       auto communicator = membership_->make_communicator(options);
       auto lane =
           std::make_unique<Lane>(concat("epl lane ", i), membership_->watch(), options.deadline);
-      channels_.push_back({std::move(communicator), std::move(lane)});
+      routes_.push_back({std::move(communicator), std::move(lane)});
     }
   }
   team_ = std::make_unique<DeviceTeam>(
@@ -122,9 +122,19 @@ Job::Job(const JobPlace& place, const Config& config, const Job* previous)
 
 // The lanes end before the communicators that they drive, those before the membership.
 Job::~Job() {
-  for (auto& channel : channels_) channel.lane.reset();
-  channels_.clear();
+  for (auto& route : routes_) route.lane.reset();
+  routes_.clear();
   workers_.reset();
+}
+
+WorkerLinks Job::links(const Config& config) {
+  return {cluster_,
+          watch(),
+          *team_,
+          membership_.get(),
+          workers_.get(),
+          routes_,
+          std::chrono::seconds(config.get<int64_t>("communication.wait_seconds"))};
 }
 
 void Job::find_cluster(const JobPlace& place) {

@@ -20,7 +20,7 @@
 #include "driver/written_batch.h"
 #include "model/holders.h"
 #include "runtime/device_team.h"
-#include "runtime/gradient_exchange.h"
+#include "runtime/worker_links.h"
 #include "state/gradient_history.h"
 
 namespace epl {
@@ -44,9 +44,8 @@ class Job {
 
   Membership* membership() { return membership_.get(); }  // null where there is one worker
   Communicator* workers() { return workers_.get(); }      // for the main threads; null likewise
-  const std::vector<Channel>& channels() const {
-    return channels_;
-  }  // for gradients; empty likewise
+  // What ways between devices are made with.
+  WorkerLinks links(const Config& config);
 
   GradientHistory& gradient_history() { return *gradient_history_; }
   // What steps wrote copies of: one trainer's step may be handed what another's has written.
@@ -86,7 +85,7 @@ class Job {
   std::shared_ptr<Membership>
       membership_;  // with the jobs of earlier init()s that trainers still use
   std::unique_ptr<Communicator> workers_;
-  std::vector<Channel> channels_;
+  std::vector<Route> routes_;  // for gradients; empty where there is one worker
   std::unique_ptr<DeviceTeam> team_;
   std::shared_ptr<GradientHistory> gradient_history_;  // with the jobs of earlier init()s
   WrittenBatch written_batch_;

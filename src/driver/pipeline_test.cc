@@ -137,6 +137,30 @@ TEST_F(Pipeline, TheTimelineHasEveryTaskOnceInOrder) {
   }
 }
 
+TEST_F(Pipeline, IsSimulatedByTheTasksThatWereMeasured) {
+  make(2, "PreferBackward", 4, 2);
+  EXPECT_NE(error_of([&] { trainer->simulated(); }), "no error");
+  trainer->step({torch::randn({16, 3})});
+  const Timeline simulated = trainer->simulated();
+  EXPECT_EQ(simulated.title, "simulated " + trainer->timeline().title);
+  ASSERT_EQ(simulated.devices.size(), 2u);
+  EXPECT_EQ(measured_in_flight(simulated), (std::vector<int>{2, 1}));
+}
+
+// By the costs that stand in its plan: forward, backward and the update.
+TEST_F(Pipeline, StepWithoutStagesIsSimulatedToo) {
+  make(1, "PreferBackward", 2, 1);
+  trainer->step({torch::randn({16, 3})});
+  const Timeline simulated = trainer->simulated();
+  EXPECT_EQ(simulated.title, "simulated, 1 program, 2 micro batches");
+  ASSERT_EQ(simulated.devices.size(), 1u);
+  std::vector<Span::Kind> kinds;
+  for (const auto& span : simulated.devices[0].spans) kinds.push_back(span.kind);
+  using Kind = Span::Kind;
+  EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kForward, Kind::kBackward, Kind::kForward,
+                                      Kind::kBackward, Kind::kUpdate}));
+}
+
 // What is thrown on a stage's device comes out with its number; the next step is right.
 TEST_F(Pipeline, AStageThatThrowsStopsTheOthers) {
   make(3, "PreferBackward", 4, 3);

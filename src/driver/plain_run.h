@@ -13,10 +13,9 @@
 
 #include "capture/capture.h"
 #include "comm/communicator.h"
-#include "driver/clip.h"
 #include "driver/micro_batches.h"
-#include "model/model.h"
 #include "driver/ready_step.h"
+#include "model/model.h"
 #include "runtime/local_replicas.h"
 
 namespace epl {

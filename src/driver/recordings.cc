@@ -18,9 +18,7 @@
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
-#include "driver/clip.h"
 #include "driver/micro_batches.h"
-#include "driver/stage_parameters.h"
 #include "model/model_state.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"
@@ -347,9 +345,8 @@ CompileOptions Recordings::compile_options() const {
   CompileOptions options;
   options.device = subject_.model.device();
   using Clip = CompileOptions::Clip;
-  if (clips(subject_.options)) {
-    options.clip = subject_.options.clip_grad_norm > 0 ? Clip::kNorm : Clip::kValues;
-  }
+  const ClipOptions& asked = subject_.clipping;
+  if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
@@ -391,12 +388,12 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   tell_once(compiled.metrics_remark, told_of_metrics_);
   LocalReplicas& replicas = subject_.replicas;
   replicas.team.memory(0).trim();  // of what was freed since
-  if (ways_ == nullptr) {
-    ways_ = std::make_unique<StageWays>(subject_.job, *placement_, subject_.config);
+  if (connections_ == nullptr) {
+    connections_ = std::make_unique<Connections>(subject_.job.links(subject_.config), *placement_);
   }
-  auto ready =
-      std::make_unique<ReadyStep>(std::move(compiled), replicas, recorded.capture, *ways_,
-                                  subject_.job.cluster(), exchange_options(subject_.config));
+  auto ready = std::make_unique<ReadyStep>(
+      std::move(compiled), recorded.capture,
+      BoundStep::Where{replicas, *connections_, exchange_options(subject_.config)});
   ready->replayed = !recorded.comparable;
   return ready;
 }
@@ -407,8 +404,8 @@ bool Recordings::has_recorded(const Batch& batch) const {
 }
 
 Communicator* Recordings::first_of_gradients() const {
-  if (ways_ == nullptr || ways_->channels(0).empty()) return nullptr;
-  return ways_->channels(0)[0].communicator.get();
+  if (connections_ == nullptr || connections_->routes(0).empty()) return nullptr;
+  return connections_->routes(0)[0].communicator.get();
 }
 
 ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
@@ -430,21 +427,20 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
     last_ = found->second.get();
     last_key_ = std::move(key);
   }
-  const bool moved = last_->rebind_if_moved();
+  const bool moved = last_->bound().rebind_if_moved();
   if (moved && !last_->leaves_are_as_recorded()) {
     forget_all();
     return find(batch, sample, step);
   }
   // Which parameters have zero gradients may have changed, by another trainer as well.
   GradientHistory& history = subject_.job.gradient_history();
-  const bool woke = kZeroGradLeavesZeros && last_->gradients().somebody_woke();
+  const bool woke = kZeroGradLeavesZeros && last_->bound().gradients().somebody_woke();
   if (changed || moved || woke || history.version() != bound_history_) {
-    last_->gradients().bind_updates(subject_.model, history);
+    last_->bind_updates(subject_.model, history, gathers() ? Gather::kAll : Gather::kRead);
     bound_history_ = history.version();
-    check_updates_of_pieces(subject_.job, *last_, subject_.model);
   }
   // Its stages may read parameters that those of the last step did not.
-  if (changed && !gathers()) gather_parameters(subject_.job, *last_, Gather::kRead);
+  if (changed && !gathers()) last_->bound().gather(Gather::kRead);
   last_->last_used = step;
   return *last_;
 }
@@ -470,7 +466,7 @@ bool Recordings::gathers() const { return subject_.config.get<bool>("pipeline.ga
 // A recording runs with the user's tensors, of which other workers may have changed their pieces
 // and stages. The last step knows who has what, so this comes before it is forgotten.
 void Recordings::bring_home() {
-  if (last_ != nullptr && !gathers()) gather_parameters(subject_.job, *last_, Gather::kAll);
+  if (last_ != nullptr && !gathers()) last_->bound().gather(Gather::kAll);
 }
 
 void Recordings::forget_all() {

@@ -23,6 +23,7 @@
 #include "driver/job.h"
 #include "driver/ready_step.h"
 #include "driver/written_batch.h"
+#include "runtime/clip.h"
 
 namespace epl {
 
@@ -40,7 +41,7 @@ class Recordings {
     const Config& config;
     Job& job;
     LocalReplicas& replicas;
-    const TrainerOptions& options;
+    const ClipOptions& clipping;
     double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
   };
   explicit Recordings(const Subject& subject) : subject_(subject) {}
@@ -150,7 +151,7 @@ class Recordings {
   std::optional<AutoStages> chosen_;  // where EPL cuts the step itself
   int sample_ = 0;                    // the micro batch that is being recorded
   int64_t rows_ = 0;  // of the batch that the sample was cut from; 0: it is a micro batch
-  std::unique_ptr<StageWays> ways_;
+  std::unique_ptr<Connections> connections_;
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape
     Key key;
     Capture capture;

@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "driver/agreement.h"
 #include "driver/pipeline_shares.h"
-#include "driver/stage_parameters.h"
 #include "driver/trainer_impl.h"
 #include "ir/text.h"
 #include "model/torch_model.h"
@@ -232,7 +231,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
 // else in its report. What workers agree on before that they agree on there: whoever does something
 // else is seen at once, and nobody waits for a call that does not come.
 double Trainer::Impl::agree(MeetingAbout about, double value, const std::string& conflict) {
-  const bool early = !clips(options) || config.get<bool>("communication.clip_after_allreduce");
+  const bool early = !clipping.clips() || config.get<bool>("communication.clip_after_allreduce");
   Communicator* const gradients = early ? recordings.first_of_gradients() : nullptr;
   Communicator& workers = gradients == nullptr ? *job->workers() : *gradients;
   job->watch().doing(steps, "agree");
@@ -275,7 +274,8 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
 void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
   constexpr int64_t kMuch = 1 << 20;
   if (steps > 0 || job->workers() == nullptr || job->cluster().worker_index != 0) return;
-  const int64_t bytes = bytes_of_others(*job, ready);
+  const int64_t bytes =
+      bytes_of_others(ready.bound().connections(), ready.bound().gradients().held());
   if (bytes < kMuch) return;
   std::clog << "epl: after each step worker 0 fetches " << human_bytes(bytes)
             << " of parameters that other workers update, so that all can be read at "
@@ -293,12 +293,14 @@ void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
       if (tensor.has_storage()) ++users[tensor.storage().unsafeGetStorageImpl()];
     }
   }
-  release_pieces_of_others(*job, ready, [&](const at::Tensor& parameter) {
+  const auto pieces_of = [&](const at::Tensor& parameter) {
     std::vector<at::Tensor> tensors = model.states_of(parameter);
     const bool own = users[parameter.storage().unsafeGetStorageImpl()] == 1;
     if (own) tensors.push_back(parameter.detach());
     return tensors;
-  });
+  };
+  const BoundStep& bound = ready.bound();
+  release_pieces_of_others(bound.connections(), bound.gradients().held(), pieces_of);
 }
 
 StateMap Trainer::Impl::state_map() const {
@@ -322,7 +324,8 @@ StateSnapshot Trainer::Impl::snapshot_of(const CompiledStep& step) {
 // Workers that have a piece of a parameter have that of its state: pieces first, then the states.
 void Trainer::Impl::bring_states_to_first_worker(const ReadyStep& last) {
   if (job->workers() == nullptr || !last.placement().has_roles()) return;
-  gather_pieces(*job, last, Among::kHolders,
+  const BoundStep& bound = last.bound();
+  gather_pieces(bound.connections(), bound.gradients().held(), Among::kHolders,
                 [&](const at::Tensor& parameter) { return model.states_of(parameter); });
   const StateMap map = state_map();
   std::vector<OptimizerOfNames> optimizers;
@@ -336,7 +339,8 @@ void Trainer::Impl::bring_states_to_first_worker(const ReadyStep& last) {
 void Trainer::Impl::check_all_is_here(const std::string& who) const {
   const ReadyStep* last = recordings.last();
   if (last == nullptr || job->workers() == nullptr || released < 0) return;
-  const int64_t bytes = bytes_of_others(*job, *last);
+  const int64_t bytes =
+      bytes_of_others(last->bound().connections(), last->bound().gradients().held());
   EPL_CHECK(
       bytes == 0,
       concat(human_bytes(bytes), " of the parameters lie on other workers since the last step"),
@@ -415,15 +419,13 @@ Timeline Trainer::timeline() const {
 
 Timeline Trainer::simulated() const {
   const ReadyStep* ready = impl_->recordings.last();
-  EPL_CHECK(ready != nullptr && ready->placement().is_pipeline(),
-            "there is no pipeline to be simulated", "epl::Trainer::simulated",
-            "call it after a step with two or more stages");
-  const int stages = ready->placement().devices_of_replica();
-  EPL_CHECK(impl_->replicas.size() >= stages,
-            concat("a replica has ", stages, " devices, but this worker measured ",
-                   impl_->replicas.size()),
-            "epl::Trainer::simulated", "all stages on one worker: EPL_DEVICES");
+  EPL_CHECK(ready != nullptr, "there is no plan to be simulated before the first step",
+            "epl::Trainer::simulated", "call it after step()");
+  const Placement& placement = ready->placement();
+  const bool measured = placement.is_pipeline() && !impl_->timeline.devices.empty() &&
+                        impl_->replicas.size() >= placement.devices_of_replica();
   const Plan& plan = ready->plan();
+  if (!measured) return simulate(plan);
   Timeline simulation = simulate(plan, measured_costs(impl_->timeline, plan));
   simulation.title = "simulated " + impl_->timeline.title;
   return simulation;
@@ -432,7 +434,7 @@ Timeline Trainer::simulated() const {
 void Trainer::gather_parameters() {
   const ReadyStep* last = impl_->recordings.last();
   impl_->released = -1;
-  if (last != nullptr) epl::gather_parameters(*impl_->job, *last, Gather::kAll);
+  if (last != nullptr) last->bound().gather(Gather::kAll);
 }
 
 std::string Trainer::plan() const {
@@ -462,7 +464,7 @@ void Trainer::save(const std::string& path) const {
   job.watch().doing(impl_->steps, "save");
   impl_->released = -1;
   if (const ReadyStep* last = impl_->recordings.last()) {
-    epl::gather_parameters(job, *last, Gather::kAll);
+    last->bound().gather(Gather::kAll);
     impl_->bring_states_to_first_worker(*last);
   }
   if (job.cluster().worker_index != 0) return;

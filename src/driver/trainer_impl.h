@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "driver/clip.h"
+#include "driver/clip_options.h"
 #include "driver/given_batch.h"
 #include "driver/job.h"
 #include "driver/micro_batches.h"
@@ -22,6 +22,7 @@
 #include "driver/verify_step.h"
 #include "model/model.h"
 #include "model/model_state.h"
+#include "runtime/step_end.h"
 
 namespace epl {
 
@@ -35,11 +36,10 @@ struct Trainer::Impl {
         owned_model(std::move(trained)),
         model(*owned_model),
         function(std::move(step)),
-        options(trainer_options),
+        clipping(clip_options(trainer_options)),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        recordings({model, function, config, *job, replicas, options, plain_seed()}) {
+        recordings({model, function, config, *job, replicas, clipping, plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
-    check_clipping(options);
     job->count(model.holders());
   }
 
@@ -85,13 +85,11 @@ struct Trainer::Impl {
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
   class End;  // what happens once the devices have run: trainer_end.cc
+  StepEndRequest end_request(const ReadyStep& ready);
   StepResult end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
                       const DeviceBatches& batches);
   bool verifies() const { return verified < config.get<int64_t>("debug.verify_steps"); }
   void tell_of_local_clipping(int replica_count);
-  void clip_locally(ReadyStep& ready);
-  double norm_of_reduced(ReadyStep& ready);
-  void update(ReadyStep& ready, bool summed);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
@@ -106,7 +104,6 @@ struct Trainer::Impl {
   }
   double seconds_since_begin() const { return seconds_since(begun); }
   int reader_of(const ReadyStep& ready, int device) const;
-  void apply(Update& update, const std::vector<ParameterGradient>& gradients);
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
   std::string why_divided(const ReadyStep& ready) const;
   void compare(const PlainStep& plain, ReadyStep& ready, double loss);
@@ -128,16 +125,13 @@ struct Trainer::Impl {
   double local_scale(const ReadyStep& ready) const {
     return takes_mean() ? ready.plan().replicas : 1;
   }
-  static bool clips_locally(const ReadyStep& ready) {
-    return has_phase(ready.end(), Instruction::Kind::kClip, Instruction::Over::kReplica);
-  }
 
   const std::shared_ptr<Job> job;  // with the process's other trainers
   const Config config;
   const std::unique_ptr<Model> owned_model;
   Model& model;
   const StepFunction function;
-  const TrainerOptions options;
+  const ClipOptions clipping;
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan
   bool told_of_local_clipping = false;

@@ -1,7 +1,6 @@
 // Steps that run as the plain program would: by the user's own function and autograd.
 #include <algorithm>
 #include <iostream>
-#include <limits>
 #include <set>
 
 #include "base/check.h"
@@ -9,6 +8,7 @@
 #include "driver/plain_run.h"
 #include "driver/trainer_impl.h"
 #include "runtime/merge_outputs.h"
+#include "runtime/update_on_devices.h"
 
 namespace epl {
 
@@ -42,12 +42,12 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     return captured;
   };
   request.written_outside = [&] { return recordings.written_outside(); };
-  const bool locally = clips(options) && request.devices > 1 &&
+  const bool locally = clipping.clips() && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
   if (locally) {
     tell_of_local_clipping(request.devices);
     request.clip_replica = [&](const std::vector<at::Tensor>& gradients) {
-      clip_gradients(gradients, options, takes_mean() ? request.devices : 1);
+      clip_gradients(gradients, clipping, takes_mean() ? request.devices : 1);
     };
   }
   plain.run(request);
@@ -95,16 +95,11 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
 
 // The norm of the reduced gradients, which are clipped to it where no replica has clipped its own.
 double Trainer::Impl::norm_of_plain(const PlainRun& plain, bool clipped) const {
-  TrainerOptions asked = options;
-  if (clipped) {
-    asked.clip_grad_norm = options.clip_grad_norm > 0 ? std::numeric_limits<double>::infinity() : 0;
-    asked.clip_grad_value = 0;
-  }
   std::vector<at::Tensor> gradients;
   for (const auto& gradient : plain.gradients()) {
     if (gradient.defined()) gradients.push_back(gradient);
   }
-  return clip_gradients(gradients, asked);
+  return clip_gradients(gradients, clipped ? clipping.norm_alone() : clipping);
 }
 
 namespace {
@@ -140,10 +135,12 @@ void Trainer::Impl::update_plainly(const PlainRun& plain) {
   for (size_t i = 0; i < by_optimizer.size(); ++i) {
     if (by_optimizer[i].empty()) continue;
     if (!share_memory(by_optimizer[i])) {
-      apply(model.update(i), by_optimizer[i]);
+      update_on_devices(model.update(i), by_optimizer[i], job->team());
       continue;
     }
-    for (const auto& each : by_optimizer[i]) apply(model.update(i), {each});
+    for (const auto& each : by_optimizer[i]) {
+      update_on_devices(model.update(i), {each}, job->team());
+    }
   }
 }
 

@@ -126,9 +126,10 @@ void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
 void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
   agree_on_plan(ready);
-  ready.hand_out_state();
+  BoundStep& bound = ready.bound();
+  bound.hand_out_state();
   if (ready.draws_random_numbers()) replicas.begin_step();
-  ready.begin(steps);
+  bound.begin(steps);
   job->watch().doing(steps, "compute");
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
@@ -136,18 +137,17 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
     job->team().run([&](int device) {
       const bool reads = ready.placement().group(ready.place(device).stage) == 0;
       const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
-      ready.run(device, reads ? &batches[reader] : nullptr, ready.plan().seed,
-                runs[static_cast<size_t>(device)]);
+      bound.run(device, reads ? &batches[reader] : nullptr, runs[static_cast<size_t>(device)]);
     });
-    ready.finish();
+    bound.finish();
   } catch (const GuardFailed&) {
-    ready.give_up();
+    bound.give_up();
     throw;
   } catch (const Error&) {
-    ready.give_up();
+    bound.give_up();
     throw;
   } catch (const std::exception& error) {
-    ready.give_up();
+    bound.give_up();
     if (devices() == 1) throw;
     const int device = job->team().failed_device();
     throw Error(concat("device ", replicas.first + device, ", micro batch ",

@@ -50,7 +50,7 @@ std::string Trainer::Impl::why_divided(const ReadyStep& ready) const {
   if (has_batch_norm(ready.compiled().graph)) return "batch norm takes its statistics from a part";
   const std::string state = written_state(ready.compiled(), model);
   if (!state.empty()) return concat("the step writes `", state, "` once for each part");
-  if (clips_locally(ready)) return "communication.clip_after_allreduce = false";
+  if (ready.bound().clips_each_replica()) return "communication.clip_after_allreduce = false";
   if (!takes_mean()) return "communication.gradients_reduce_method = \"sum\"";
   return "";
 }
@@ -75,8 +75,8 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
                        {},
                        why_divided(ready),
                        seed_for(ready.plan(), takes_mean(), slices),
-                       options,
-                       clips_locally(ready),
+                       clipping,
+                       ready.bound().clips_each_replica(),
                        local_scale(ready),
                        slices_here,
                        {},
@@ -105,9 +105,9 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
 
 void Trainer::Impl::compare(const PlainStep& plain, ReadyStep& ready, double loss) {
   std::map<std::string, at::Tensor> gradients;
-  const std::vector<at::Tensor> reduced = ready.gradients().reduced();
+  const std::vector<at::Tensor> reduced = ready.bound().gradients().reduced();
   for (size_t i = 0; i < reduced.size(); ++i) {
-    const StepGradients::Entry& entry = ready.gradients().entries()[i];
+    const StepGradients::Entry& entry = ready.bound().gradients().entries()[i];
     at::Tensor& gradient = gradients[entry.name];
     if (!entry.shard.is_cut()) {
       gradient = reduced[i];

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "driver/clip.h"
 #include "model/model_snapshot.h"
 #include "runtime/merge_outputs.h"
 
@@ -93,7 +92,7 @@ void train_undivided(const Model& model, const StepFunction& step, const PlainRe
   result.loss = loss.item<double>();
   loss.backward();
   const torch::NoGradGuard no_grad;
-  clip_gradients(gradients_of(model), request.options);
+  clip_gradients(gradients_of(model), request.clip);
 }
 
 // As EPL cuts the rows, one part after the other.
@@ -115,14 +114,14 @@ void train_divided(const Model& model, const StepFunction& step, const PlainRequ
     if ((device + 1) % static_cast<size_t>(request.slices) != 0) continue;  // a replica's gradients
     if (request.clips_locally) {
       const torch::NoGradGuard no_grad;
-      clip_gradients(gradients_of(model), request.options, request.local_scale);
+      clip_gradients(gradients_of(model), request.clip, request.local_scale);
     }
     sum.add_gradients();
   }
   sum.finish(request, state);
   if (!request.clips_locally) {
     const torch::NoGradGuard no_grad;
-    clip_gradients(gradients_of(model), request.options);
+    clip_gradients(gradients_of(model), request.clip);
   }
 }
 

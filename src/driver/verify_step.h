@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "driver/micro_batches.h"
 #include "model/model.h"
+#include "runtime/clip.h"
 #include "state/state_snapshot.h"
 
 namespace epl {
@@ -40,7 +41,7 @@ struct PlainRequest {
   Batch whole;          // all rows of the job; read where `divided` is empty
   std::string divided;  // why not
   double seed = 1;
-  TrainerOptions options;
+  ClipOptions clip;
   bool clips_locally = false;
   double local_scale = 1;  // a replica's gradient times this is the one that is clipped locally
   int slices = 1;          // devices here that share a replica

@@ -4,6 +4,7 @@
 
 #include "plan/program_parts.h"
 #include "plan/segment_builder.h"
+#include "plan/stamp_costs.h"
 #include "program/verify.h"
 
 namespace epl {
@@ -82,6 +83,7 @@ Plan lower_parts(const std::vector<const Graph*>& parts, const LowerOptions& opt
     add_instructions(options, gradients_to_reduce(plan, i), early, plan.programs[i]);
   }
   add_step_end(options.end, early, plan);
+  stamp_costs(plan, options.machine);
   verify_plan(plan);
   return plan;
 }

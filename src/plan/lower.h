@@ -9,6 +9,7 @@
 // in groups, each of which starts where the last micro batch has made the last of its gradients.
 #pragma once
 
+#include "cost/machine.h"
 #include "ir/graph.h"
 #include "plan/step_end.h"
 #include "program/program.h"
@@ -22,6 +23,7 @@ struct LowerOptions {
   int most_reductions = 1;  // groups into which gradients are fused on their way
   StepEndOptions end = {};
   c10::DispatchKey backend = c10::DispatchKey::CPU;
+  Machine machine = {};  // for what costs
 };
 
 Plan lower(const Graph& graph, const LowerOptions& options);

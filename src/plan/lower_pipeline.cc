@@ -8,6 +8,7 @@
 #include "plan/crossings.h"
 #include "plan/program_parts.h"
 #include "plan/segment_builder.h"
+#include "plan/stamp_costs.h"
 #include "plan/transfers.h"
 #include "program/verify.h"
 
@@ -50,6 +51,7 @@ class PipelineLowering {
     reduces_early_ = !options_.end.clips_each_replica && !plan_.has_guards();
     for (size_t stage = 0; stage < stages_.size(); ++stage) add_instructions(stage);
     add_step_end(options_.end, reduces_early_, plan_);
+    stamp_costs(plan_, options_.machine);
     verify_plan(plan_);
     return std::move(plan_);
   }

@@ -76,7 +76,7 @@ Plan lowered(const std::string& text, const Request& request) {
 
 // The instructions of a program, one a line.
 std::string instructions(const Plan& plan, size_t program) {
-  const std::string text = print_plan(plan);
+  const std::string text = print_plan(plan, CostText::kLeftOut);
   const size_t begin = text.find('\n', text.find(concat("\nprogram ", program)) + 1) + 1;
   return "\n" + text.substr(begin, text.find("\nleaves\n", begin) + 1 - begin);
 }
@@ -101,7 +101,7 @@ TEST(LowerPipeline, PrintsNoViewWhereThereIsNoSlot) {
 }
 
 TEST(LowerPipeline, GivesEachStageItsProgram) {
-  EXPECT_EQ("\n" + print_plan(lowered(kTwoChunks, {})), R"(
+  EXPECT_EQ("\n" + print_plan(lowered(kTwoChunks, {}), CostText::kLeftOut), R"(
 plan: 2 programs, 2 micro batches, 1 replica of 2 devices, arena 320 B
 PreferBackward, 2 stages, 2 micro batches
   stage 0  F0 F1       B0---    B1---

@@ -14,7 +14,7 @@ std::string lowered(const std::string& graph, int micro_batches = 1, int apply_g
   LowerOptions options;
   options.micro_batches = micro_batches;
   options.end.apply_groups = apply_groups;
-  return "\n" + print_plan(lower(parse_graph(graph), options));
+  return "\n" + print_plan(lower(parse_graph(graph), options), CostText::kLeftOut);
 }
 
 const char* const kLinear = R"(graph
@@ -361,7 +361,7 @@ const char* const kTwoLayers = R"(graph
 )";
 
 std::string program_of(const LowerOptions& options) {
-  const std::string text = print_plan(lower(parse_graph(kTwoLayers), options));
+  const std::string text = print_plan(lower(parse_graph(kTwoLayers), options), CostText::kLeftOut);
   return "\n" + text.substr(0, text.find("leaves"));
 }
 
@@ -406,7 +406,8 @@ TEST(Lower, ReducesAGradientAfterItsLastReader) {
   %8: f32[3,2] = aten::relu(%7) {backward}
   return loss %4, metric GLOBAL_SUM "rest" %8, gradient "first" %6, gradient "second" %5
 )"),
-                                            options));
+                                            options),
+                                      CostText::kLeftOut);
   EXPECT_EQ("\n" + text.substr(0, text.find("leaves")), R"(
 plan: 1 program, 1 micro batches, 2 replicas, arena 320 B
 program 0

@@ -1,6 +1,11 @@
 #include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <sstream>
 
 #include "base/text.h"
+#include "layout/constant_text.h"
+#include "program/bytes_moved.h"
 #include "program/program_text.h"
 #include "program/step_end.h"
 #include "program/text_rules.h"
@@ -38,23 +43,6 @@ std::string print_over(const Instruction& instruction) {
       break;
   }
   return "all";
-}
-
-std::string bytes_of_leaves(const Program& program, const std::vector<int>& leaves) {
-  int64_t bytes = 0;
-  for (int leaf : leaves) {
-    const SlotId slot = program.leaves[static_cast<size_t>(leaf)].slot;
-    if (slot != kNoSlot) bytes += slot_bytes(program, slot);
-  }
-  return human_bytes(bytes);
-}
-
-std::string bytes_of_gradients(const Program& program, const std::vector<int>& gradients) {
-  int64_t bytes = 0;
-  for (int i : gradients) {
-    bytes += slot_bytes(program, program.gradients[static_cast<size_t>(i)].slot);
-  }
-  return human_bytes(bytes);
 }
 
 // "  calls 2 to 5": the last one is meant. "of 6" where the end is said though it is the segment's.
@@ -130,7 +118,28 @@ std::string print_run(const Program& program, const Instruction& run) {
   return text + print_calls(program, run);
 }
 
+// Whole nanoseconds as they are stamped; all digits of anything else.
+std::string print_seconds(double seconds) {
+  const auto nanoseconds = static_cast<int64_t>(std::llround(seconds * 1e9));
+  if (static_cast<double>(nanoseconds) / 1e9 != seconds) return print_constant(seconds) + " s";
+  std::ostringstream text;
+  text << nanoseconds / 1000 << "." << std::setw(3) << std::setfill('0') << nanoseconds % 1000
+       << " us";
+  return text.str();
+}
+
 }  // namespace
+
+std::string print_cost(const Program& program, const Instruction& instruction) {
+  const InstructionCost& cost = instruction.cost;
+  std::vector<std::string> parts;
+  const bool said = cost.seconds != 0 && prints_bytes(instruction.kind) &&
+                    cost.bytes == bytes_moved(program, instruction);
+  const bool expected = cost.seconds != 0 && prints_bytes(instruction.kind);
+  if (!said && (expected || cost.bytes != 0)) parts.push_back(concat(cost.bytes, " B"));
+  if (cost.seconds != 0) parts.push_back(print_seconds(cost.seconds));
+  return parts.empty() ? "" : "  [" + join(parts, ", ") + "]";
+}
 
 std::string print_instruction(const Program& program, size_t index) {
   const Instruction& instruction = program.instructions[index];
@@ -140,11 +149,11 @@ std::string print_instruction(const Program& program, size_t index) {
                                                     gradients.size());
     return usual ? "" : print_numbers("gradients", gradients);
   };
+  const auto bytes = [&] { return human_bytes(bytes_moved(program, instruction)); };
   const auto leaves = [&](const std::string& what) {
     const auto& all = instruction.leaves;
     const bool usual = all == usual_leaves(program, instruction.kind, all.size());
-    return concat(all.size(), " ", what, "  ", bytes_of_leaves(program, all),
-                  usual ? "" : print_numbers("leaves", all));
+    return concat(all.size(), " ", what, "  ", bytes(), usual ? "" : print_numbers("leaves", all));
   };
   const std::string rest = print_rest(program, instruction) + print_slots(program, instruction);
   switch (instruction.kind) {
@@ -162,8 +171,7 @@ std::string print_instruction(const Program& program, size_t index) {
                     instruction.over == Instruction::Over::kReplicas
                         ? concat("group ", instruction.group)
                         : print_over(instruction),
-                    ": ", gradients.size(), " gradients  ", bytes_of_gradients(program, gradients),
-                    which(), rest);
+                    ": ", gradients.size(), " gradients  ", bytes(), which(), rest);
     case InstructionKind::kReport:
       return "report  loss and metrics" + rest;
     case InstructionKind::kMerge:
@@ -172,7 +180,7 @@ std::string print_instruction(const Program& program, size_t index) {
       return "await   reductions" + rest;
     case InstructionKind::kClip:
       return concat("clip    ", print_over(instruction), ": ", gradients.size(), " gradients  ",
-                    bytes_of_gradients(program, gradients), which(), rest);
+                    bytes(), which(), rest);
     case InstructionKind::kCheck:
       return "check   loss" + rest;
     case InstructionKind::kGather:
@@ -180,8 +188,7 @@ std::string print_instruction(const Program& program, size_t index) {
     case InstructionKind::kUpdate:
       break;
   }
-  return concat("update  ", gradients.size(), " parameters  ",
-                bytes_of_gradients(program, gradients), which(), rest);
+  return concat("update  ", gradients.size(), " parameters  ", bytes(), which(), rest);
 }
 
 }  // namespace epl

@@ -345,6 +345,27 @@ const Change kChanges[] = {
     {"MoveNoSlots", of_instruction(kMove, [](Instruction& i) { i.slots = {}; })},
     {"MoveSegment", of_instruction(kMove, [](Instruction& i) { i.segment = 1; })},
     {"MoveGradients", of_instruction(kMove, [](Instruction& i) { i.gradients = {0}; })},
+    {"BytesOfALoad", of_instruction(kFirstLoad, [](Instruction& i) { i.cost.bytes = 17; })},
+    {"SecondsOfARun", of_instruction(kFirstRun, [](Instruction& i) { i.cost.seconds = 1.0 / 3; })},
+    {"CostOfARun", of_instruction(kFirstRun,
+                                  [](Instruction& i) {
+                                    i.cost = {1 << 30, 0.000012345};
+                                  })},
+    {"UsualBytesOfAnUpdate", of_instruction(kFirstUpdate,
+                                            [](Instruction& i) {
+                                              i.cost = {16, 2e-6};
+                                            })},
+    {"OtherBytesOfAnUpdate", of_instruction(kFirstUpdate,
+                                            [](Instruction& i) {
+                                              i.cost = {17, 2e-6};
+                                            })},
+    {"NoBytesOfAnUpdate", of_instruction(kFirstUpdate, [](Instruction& i) { i.cost.seconds = 1; })},
+    {"BytesOfAnUpdateThatTakesNoTime",
+     of_instruction(kFirstUpdate, [](Instruction& i) { i.cost.bytes = 16; })},
+    {"CostOfAMove", of_instruction(kMove,
+                                   [](Instruction& i) {
+                                     i.cost = {32, 0.5};
+                                   })},
     {"OrderOfInstructions",
      of_program([](Program& p) { std::swap(p.instructions[0], p.instructions[1]); })},
 };

@@ -1,6 +1,9 @@
 #include "program/parse_instruction.h"
 
+#include <cmath>
+
 #include "base/text.h"
+#include "program/bytes_moved.h"
 #include "program/parse_parts.h"
 #include "program/text_rules.h"
 
@@ -153,7 +156,9 @@ class InstructionParser {
   }
 
   void parse_rest() {
-    if (line_.take(":") || line_.take("slots ")) {
+    if (line_.take("[")) {
+      parse_cost();
+    } else if (line_.take(":") || line_.take("slots ")) {
       parse_slots();
     } else if (line_.looking_at("micro batch")) {
       parse_micro_batch();
@@ -177,6 +182,31 @@ class InstructionParser {
     }
   }
 
+  // Bytes that stand before are not said again.
+  void parse_cost() {
+    TextLine ahead = line_;
+    ahead.number();
+    const bool has_bytes = ahead.take("B");
+    made_.cost.bytes = has_bytes ? line_.integer() : 0;
+    if (has_bytes) {
+      line_.expect("B");
+      if (line_.take("]")) return line_.expect_end();
+      line_.expect(",");
+    } else if (prints_bytes(made_.kind)) {
+      made_.cost.bytes = kBytesThatItMoves;
+    }
+    const TextLine::Number number = line_.number();
+    made_.cost.seconds = number.is_integer ? static_cast<double>(number.integer) : number.real;
+    if (line_.take("us")) {
+      const auto nanoseconds = std::llround(made_.cost.seconds * 1e3);
+      made_.cost.seconds = static_cast<double>(nanoseconds) / 1e9;
+    } else {
+      line_.expect("s");
+    }
+    line_.expect("]");
+    line_.expect_end();
+  }
+
   void parse_calls() {
     const auto segment = static_cast<size_t>(made_.segment);
     const bool exists = made_.segment >= 0 && segment < program_.segments.size();
@@ -195,7 +225,7 @@ class InstructionParser {
 
   void parse_slots() {
     do {
-      if (line_.at_end()) break;
+      if (line_.at_end() || line_.looking_at("[")) break;
       made_.slots.push_back(slots_.parse_use(line_));
     } while (line_.take(","));
     if (line_.take("of")) {

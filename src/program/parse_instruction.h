@@ -7,6 +7,9 @@
 
 namespace epl {
 
+// Of a cost that does not say its bytes: they are known once slots have their types.
+inline constexpr int64_t kBytesThatItMoves = -1;
+
 // The one behind those that the program has; all else of the program but its slots must be there.
 Instruction parse_instruction(TextLine& line, const Program& program, size_t transfers,
                               SlotParser& slots);

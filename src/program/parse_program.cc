@@ -6,6 +6,7 @@
 #include "layout/constant_text.h"
 #include "layout/operator_text.h"
 #include "layout/shard.h"
+#include "program/bytes_moved.h"
 #include "program/parse_instruction.h"
 #include "program/parse_parts.h"
 #include "program/parse_slots.h"
@@ -51,6 +52,9 @@ class ProgramParser {
           parse_instruction(line, program_, context_.transfers, slots_));
     }
     slots_.place_all(program_);
+    for (auto& each : program_.instructions) {
+      if (each.cost.bytes == kBytesThatItMoves) each.cost.bytes = bytes_moved(program_, each);
+    }
     program_.has_guards = guards_.value_or(usual_guards(program_));
     program_.arena_bytes = arena_.value_or(usual_arena(program_));
     return std::move(program_);

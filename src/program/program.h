@@ -95,6 +95,14 @@ struct Segment {
   int chunk = 0;
 };
 
+// What an instruction costs one device, by estimate.
+struct InstructionCost {
+  // That it moves: what is loaded, sent or received; gradients that are reduced, clipped or
+  // updated; leaves that are merged or gathered; what the calls of a run read and write.
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
 struct Instruction {
   enum class Kind : uint8_t {
     kLoad,
@@ -132,6 +140,7 @@ struct Instruction {
   // kSend, kReceive: one for each of the transfer's values. kLoad: one for each leaf, where a micro
   // batch does not lie at the leaves' own places; kNoSlot for what is not loaded.
   std::vector<SlotId> slots;
+  InstructionCost cost;  // stamped by the planner
 
   static constexpr int kToTheEnd = std::numeric_limits<int>::max();
 };

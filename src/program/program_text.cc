@@ -36,14 +36,16 @@ std::string print_kind(const PlanLeaf& leaf) {
 // the slot comes first: the leaf that it is a view of, or a buffer.
 class ProgramPrinter {
  public:
-  ProgramPrinter(const Program& program, std::ostream& out)
-      : program_(program), out_(out), makers_(slot_makers(program)) {
+  ProgramPrinter(const Program& program, CostText costs, std::ostream& out)
+      : program_(program), costs_(costs), out_(out), makers_(slot_makers(program)) {
     find_unusual_buffers();
   }
 
   void print() {
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
-      out_ << std::setw(4) << i << "  " << print_instruction(program_, i) << "\n";
+      out_ << std::setw(4) << i << "  " << print_instruction(program_, i);
+      if (costs_ == CostText::kPrinted) out_ << print_cost(program_, program_.instructions[i]);
+      out_ << "\n";
     }
     out_ << "leaves\n";
     for (const auto& leaf : program_.leaves) out_ << "    " << print_leaf(leaf) << "\n";
@@ -166,6 +168,7 @@ class ProgramPrinter {
   }
 
   const Program& program_;
+  const CostText costs_;
   std::ostream& out_;
   const std::vector<SlotMaker> makers_;
   std::set<SlotId> unusual_buffers_;
@@ -211,15 +214,9 @@ std::string print_words(const std::string& name) {
   return plain ? name : quoted(name);
 }
 
-int64_t slot_bytes(const Program& program, SlotId id) {
-  if (id == kNoSlot) return 0;
-  const TensorType& type = program.slots[static_cast<size_t>(id)].type;
-  return type.numel() * type.item_bytes();
-}
-
-void print_program(const Plan& plan, size_t program, std::ostream& out) {
+void print_program(const Plan& plan, size_t program, CostText costs, std::ostream& out) {
   print_unusual(plan, program, out);
-  ProgramPrinter(plan.programs[program], out).print();
+  ProgramPrinter(plan.programs[program], costs, out).print();
 }
 
 }  // namespace epl

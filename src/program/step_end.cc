@@ -1,7 +1,5 @@
 #include "program/step_end.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace epl {
@@ -50,13 +48,6 @@ std::vector<EndPhase> phases_of(const Plan& plan, size_t program) {
 }
 
 }  // namespace
-
-bool has_phase(const std::vector<EndPhase>& phases, Instruction::Kind kind,
-               Instruction::Over over) {
-  return std::any_of(phases.begin(), phases.end(), [&](const EndPhase& phase) {
-    return phase.kind == kind && phase.over == over;
-  });
-}
 
 std::vector<EndPhase> end_of_step(const Plan& plan) {
   std::vector<EndPhase> all = phases_of(plan, 0);

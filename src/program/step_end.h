@@ -38,8 +38,6 @@ struct EndPhase {
   std::vector<OfProgram> instructions;
 };
 
-bool has_phase(const std::vector<EndPhase>& phases, Instruction::Kind kind, Instruction::Over over);
-
 // The phases of a plan, in order. Throws where programs do not have the same.
 std::vector<EndPhase> end_of_step(const Plan& plan);
 

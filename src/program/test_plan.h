@@ -167,7 +167,8 @@ inline std::string describe(const Instruction& each) {
                 each.segment, " over ", static_cast<int>(each.over), " gradients ",
                 join(each.gradients, ","), " leaves ", join(each.leaves, ","), " calls ",
                 each.first_call, " ", each.end_call, " group ", each.group, " transfer ",
-                each.transfer, " slots ", join(each.slots, ","));
+                each.transfer, " slots ", join(each.slots, ","), " cost ", each.cost.bytes, " ",
+                print_constant(each.cost.seconds));
 }
 
 // Whether a leaf, a call, an output, a gradient or an instruction names the slot.

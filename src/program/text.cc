@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "layout/constant_text.h"
+#include "program/bytes_moved.h"
 #include "program/program_text.h"
 #include "program/text_rules.h"
 
@@ -113,7 +114,7 @@ void print_outputs(const Plan& plan, std::ostream& out) {
 
 }  // namespace
 
-std::string print_plan(const Plan& plan) {
+std::string print_plan(const Plan& plan, CostText costs) {
   std::ostringstream out;
   out << "plan: " << plan.programs.size()
       << (plan.programs.size() == 1 ? " program, " : " programs, ") << plan.micro_batches
@@ -131,7 +132,7 @@ std::string print_plan(const Plan& plan) {
   for (const auto& gradients : plan.tied) out << "tied      " << print_tied(gradients) << "\n";
   for (size_t i = 0; i < plan.programs.size(); ++i) {
     out << "program " << i << print_role(plan, i) << "\n";
-    print_program(plan, i, out);
+    print_program(plan, i, costs, out);
   }
   return out.str();
 }

@@ -29,16 +29,25 @@
 //   arena     330 bytes     where it does not end with its last buffer
 //   writes    "norm.mean"   state that the segments change
 //
+// Behind an instruction stands what it costs, where the planner has stamped it; its bytes only
+// where they do not stand before:
+//
+//      0  load    micro batch 0  [48 B, 2.005 us]
+//      4  update  2 parameters  80 B  [2.028 us]
+//
 // The text does not hold slots that nothing names (views of views leave some), the state of random
 // generators, and schedules without a stage.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "program/program.h"
 
 namespace epl {
 
-std::string print_plan(const Plan& plan);
+// Plans without costs parse back as well, to plans without costs.
+enum class CostText : uint8_t { kPrinted, kLeftOut };
+std::string print_plan(const Plan& plan, CostText costs = CostText::kPrinted);
 
 }  // namespace epl

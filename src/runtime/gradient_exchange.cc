@@ -20,8 +20,8 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 }  // namespace
 
 GradientExchange::GradientExchange(const Program& program, std::vector<Executor*> devices,
-                                   const std::vector<Channel>& channels, ExchangeOptions options)
-    : program_(program), devices_(std::move(devices)), channels_(channels), options_(options) {
+                                   const std::vector<Route>& routes, ExchangeOptions options)
+    : program_(program), devices_(std::move(devices)), routes_(routes), options_(options) {
   for (const auto& instruction : program.instructions) {
     const bool reduces = instruction.kind == Instruction::Kind::kReduce &&
                          instruction.over == Instruction::Over::kReplicas;
@@ -90,14 +90,14 @@ void GradientExchange::begin(int64_t step) {
 void GradientExchange::ready(const Instruction& reduce_instruction) {
   const auto group = static_cast<size_t>(reduce_instruction.group);
   const int before = reported_[group].fetch_add(1, std::memory_order_acq_rel);
-  if (before + 1 < static_cast<int>(devices_.size()) || channels_.empty()) return;
-  const Channel& channel = channels_[group % channels_.size()];
-  works_[group] = channel.lane->start([this, group, &channel] {
-    channel.lane->watch().doing(step_, "reduce", static_cast<int>(group));
+  if (before + 1 < static_cast<int>(devices_.size()) || routes_.empty()) return;
+  const Route& route = routes_[group % routes_.size()];
+  works_[group] = route.lane->start([this, group, &route] {
+    route.lane->watch().doing(step_, "reduce", static_cast<int>(group));
     // Workers may have recorded different steps: gradients of other parameters look the same.
-    channel.communicator->set_about(about_);
+    route.communicator->set_about(about_);
     try {
-      reduce(*groups_[group], channel.communicator.get());
+      reduce(*groups_[group], route.communicator.get());
     } catch (const JobFailed&) {
       throw;
     } catch (const Error&) {
@@ -106,10 +106,9 @@ void GradientExchange::ready(const Instruction& reduce_instruction) {
   });
 }
 
-void GradientExchange::start_all() {
-  for (const Instruction* group : groups_) {
-    for (size_t device = 0; device < devices_.size(); ++device) ready(*group);
-  }
+void GradientExchange::start(const Instruction& reduce_instruction) {
+  if (reduce_instruction.gradients.empty()) return;
+  for (size_t device = 0; device < devices_.size(); ++device) ready(reduce_instruction);
 }
 
 void GradientExchange::wait() {
@@ -118,10 +117,10 @@ void GradientExchange::wait() {
         reported_[group].load(std::memory_order_acquire) == static_cast<int>(devices_.size()),
         "a group of gradients is waited for that a device has not reported");
     if (works_[group] == nullptr) continue;
-    channels_[0].lane->watch().doing(step_, "reduce", static_cast<int>(group));
+    routes_[0].lane->watch().doing(step_, "reduce", static_cast<int>(group));
     works_[group]->wait();
   }
-  if (!channels_.empty()) return;
+  if (!routes_.empty()) return;
   for (const auto& [index, unused] : sparse_) sparse_[index] = reduce_sparse(index, nullptr);
 }
 

@@ -3,7 +3,7 @@
 // A device reports each group of the plan when its program reaches the `reduce` instruction.
 // Between the devices of one worker nothing has to move: the update reads all of their gradients
 // and sums as it goes (ParameterGradient::addends). Between workers, when the last device of this
-// worker has reported a group, the group sets out on one of the channels while the devices go on
+// worker has reported a group, the group sets out on one of the routes while the devices go on
 // computing: their gradients are summed into those of device 0, and those are reduced over the
 // workers.
 //
@@ -18,18 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
-#include "comm/lane.h"
 #include "program/program.h"
 #include "runtime/executor.h"
+#include "runtime/route.h"
 
 namespace epl {
-
-// A way between workers: a communicator, and the thread that drives it.
-struct Channel {
-  std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Lane> lane;
-};
 
 struct ExchangeOptions {
   bool half = false;        // communication.fp16: between workers gradients travel as half
@@ -38,9 +31,9 @@ struct ExchangeOptions {
 
 class GradientExchange {
  public:
-  // `channels` is empty where this is the only worker.
+  // `routes` is empty where this is the only worker.
   GradientExchange(const Program& program, std::vector<Executor*> devices,
-                   const std::vector<Channel>& channels, ExchangeOptions options);
+                   const std::vector<Route>& routes, ExchangeOptions options);
 
   // Waits for reductions that are under way: they use this object and the gradients.
   ~GradientExchange();
@@ -52,15 +45,15 @@ class GradientExchange {
   // From a device's thread.
   void ready(const Instruction& reduce);
 
-  // Reports all groups for all devices, where none of them was allowed to set out early.
-  void start_all();
+  // Reports a group for all devices, where it was not allowed to set out while they computed.
+  void start(const Instruction& reduce);
 
   // Once all devices have reported all groups; throws what a reduction threw. Afterwards the
   // gradients of device 0 hold the sums over all workers, if there are several.
   void wait();
 
   // Whether the gradients of device 0 hold all there is, so that nobody else's are to be added.
-  bool sums_into_first() const { return !channels_.empty(); }
+  bool sums_into_first() const { return !routes_.empty(); }
 
   // The sum of a sparse gradient, after wait().
   const at::Tensor& sparse(int gradient) const { return sparse_.at(gradient); }
@@ -76,7 +69,7 @@ class GradientExchange {
 
   const Program& program_;
   const std::vector<Executor*> devices_;
-  const std::vector<Channel>& channels_;
+  const std::vector<Route>& routes_;
   const ExchangeOptions options_;
   int64_t step_ = 0;
   std::vector<const Instruction*> groups_;    // by number

@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool is_way(const Instruction& instruction) {
+bool is_move(const Instruction& instruction) {
   return instruction.kind == Instruction::Kind::kSend ||
          instruction.kind == Instruction::Kind::kReceive;
 }
@@ -37,11 +37,11 @@ std::vector<int64_t> core_sizes(const TensorType& type, int batch_dim, int64_t r
 }  // namespace
 
 StageMail::StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster,
-                     Mailbox& mailbox, const std::vector<StageWay>& ways)
-    : plan_(plan), placement_(placement), cluster_(cluster), mailbox_(mailbox), ways_(ways) {
-  for (const auto& way : ways_) {
-    const bool starts_here = worker_of(way.from, cluster_) == cluster_.worker_index;
-    if (starts_here) outgoing_[{way.from, way.to}] = &way;
+                     Mailbox& mailbox, const std::vector<DeviceRoute>& routes)
+    : plan_(plan), placement_(placement), cluster_(cluster), mailbox_(mailbox), routes_(routes) {
+  for (const auto& each : routes_) {
+    const bool starts_here = worker_of(each.from, cluster_) == cluster_.worker_index;
+    if (starts_here) outgoing_[{each.from, each.to}] = &each;
   }
   for (const auto& transfer : plan_.transfers) {
     const auto add = [&](int program, bool sends, auto& to) {
@@ -91,7 +91,7 @@ std::vector<StageMail::Parcel> StageMail::parcels_of(const Transfer& transfer, b
 
 const std::vector<StageMail::Parcel>& StageMail::parcels(const Instruction& instruction,
                                                          int device) const {
-  EPL_ASSERT(is_way(instruction), "a send or a receive");
+  EPL_ASSERT(is_move(instruction), "a send or a receive");
   const bool sends = instruction.kind == Instruction::Kind::kSend;
   const auto& of_transfer = (sends ? sent_ : received_)[static_cast<size_t>(instruction.transfer)];
   return of_transfer[static_cast<size_t>(placement_.place(device).slice)];
@@ -116,9 +116,9 @@ void StageMail::begin() {
   const MutexLock lock(mutex_);
   works_.clear();
   mailbox_.clear();
-  for (const auto& way : ways_) {
-    if (worker_of(way.to, cluster_) != cluster_.worker_index) continue;
-    works_.push_back(way.lane->start([this, &way] { receive_all(way); }));
+  for (const auto& each : routes_) {
+    if (worker_of(each.to, cluster_) != cluster_.worker_index) continue;
+    works_.push_back(each.route.lane->start([this, &each] { receive_all(each); }));
   }
 }
 
@@ -132,30 +132,30 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
     }
     const int peer = peer_device(send, device, parcel);
     const LetterKey key{send.transfer, send.micro_batch, device, peer};
-    const auto way = outgoing_.find({device, peer});
-    if (way == outgoing_.end()) {
+    const auto found = outgoing_.find({device, peer});
+    if (found == outgoing_.end()) {
       mailbox_.post(key, std::move(letter));
       continue;
     }
-    const StageWay& out = *way->second;
+    const DeviceRoute& out = *found->second;
     const MutexLock lock(mutex_);
-    works_.push_back(out.lane->start([&out, tensors = std::move(letter.tensors)] {
+    works_.push_back(out.route.lane->start([&out, tensors = std::move(letter.tensors)] {
       for (const auto& tensor : tensors) {
-        if (tensor.numel() > 0) out.communicator->send(tensor, out.peer_rank, 0);
+        if (tensor.numel() > 0) out.route.communicator->send(tensor, out.peer_rank, 0);
       }
     }));
   }
 }
 
 // In the order in which the sender's program sends.
-void StageMail::receive_all(const StageWay& way) {
-  const Place from = placement_.place(way.from);
+void StageMail::receive_all(const DeviceRoute& each) {
+  const Place from = placement_.place(each.from);
   const Program& sender = plan_.programs[static_cast<size_t>(from.stage)];
   for (const auto& instruction : sender.instructions) {
     if (instruction.kind != Instruction::Kind::kSend) continue;
     const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
-    for (const auto& parcel : parcels(instruction, way.from)) {
-      if (peer_device(instruction, way.from, parcel) != way.to) continue;
+    for (const auto& parcel : parcels(instruction, each.from)) {
+      if (peer_device(instruction, each.from, parcel) != each.to) continue;
       Letter letter;
       for (size_t item = 0; item < parcel.items.size(); ++item) {
         const SlotId slot = instruction.slots[item];
@@ -164,10 +164,10 @@ void StageMail::receive_all(const StageWay& way) {
             core_sizes(type, transfer.items[item].batch_dim, parcel.items[item].count);
         letter.tensors.push_back(at::empty(sizes, at::TensorOptions(type.dtype)));
         if (letter.tensors.back().numel() == 0) continue;
-        way.communicator->receive(letter.tensors.back(), way.peer_rank, 0);
+        each.route.communicator->receive(letter.tensors.back(), each.peer_rank, 0);
       }
       letter.sent = Clock::now();
-      mailbox_.post({instruction.transfer, instruction.micro_batch, way.from, way.to},
+      mailbox_.post({instruction.transfer, instruction.micro_batch, each.from, each.to},
                     std::move(letter));
     }
   }

@@ -2,9 +2,9 @@
 // worker.
 //
 // Between devices of one worker a value is copied into the Mailbox and out of it. Between workers
-// each pair of devices that have something to say to each other has a way of its own (StageWay): a
-// lane that sends at one end, a lane that receives into the Mailbox at the other, so that devices
-// go on computing while values travel.
+// each pair of devices that have something to say to each other has a route of its own
+// (DeviceRoute): a lane that sends at one end, a lane that receives into the Mailbox at the other,
+// so that devices go on computing while values travel.
 //
 // Where two stages have different numbers of devices, each device sends every peer the rows that
 // both of them have.
@@ -16,29 +16,19 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "comm/communicator.h"
-#include "comm/lane.h"
 #include "program/placement.h"
 #include "program/program.h"
 #include "runtime/executor.h"
 #include "runtime/mailbox.h"
+#include "runtime/route.h"
 
 namespace epl {
 
-// From one device of the job to another one, on different workers. Here is one end of it.
-struct StageWay {
-  int from = 0;  // devices
-  int to = 0;
-  int peer_rank = 0;  // of the other end in the communicator
-  std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Lane> lane;
-};
-
 class StageMail {
  public:
-  // The ways that start or end at this worker; they must outlive the mail.
+  // The routes that start or end at this worker; they must outlive the mail.
   StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster, Mailbox& mailbox,
-            const std::vector<StageWay>& ways);
+            const std::vector<DeviceRoute>& routes);
   ~StageMail();
   StageMail(const StageMail&) = delete;
   StageMail& operator=(const StageMail&) = delete;
@@ -72,14 +62,14 @@ class StageMail {
   int peer_device(const Instruction& instruction, int device, const Parcel& parcel) const;
   at::Tensor piece(const Executor& executor, const Instruction& instruction, size_t item,
                    const OwnRows& rows) const;
-  void receive_all(const StageWay& way);
+  void receive_all(const DeviceRoute& each);
 
   const Plan& plan_;
   const Placement& placement_;
   const Cluster& cluster_;
   Mailbox& mailbox_;
-  const std::vector<StageWay>& ways_;
-  std::map<std::pair<int, int>, const StageWay*> outgoing_;  // by devices
+  const std::vector<DeviceRoute>& routes_;
+  std::map<std::pair<int, int>, const DeviceRoute*> outgoing_;  // by devices
   // By transfer, and by device of the program at that end.
   std::vector<std::vector<std::vector<Parcel>>> sent_;
   std::vector<std::vector<std::vector<Parcel>>> received_;

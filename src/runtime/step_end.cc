@@ -1,37 +1,49 @@
 #include "runtime/step_end.h"
 
+#include <map>
+#include <utility>
+
 #include "base/check.h"
+#include "runtime/update_on_devices.h"
 
 namespace epl {
 
-bool StepEnd::run(const std::vector<EndPhase>& phases) {
-  refused_ = false;
-  for (const EndPhase& phase : phases) run(phase);
+bool StepEnd::run() {
+  for (const BoundPhase& bound : step_.end()) {
+    const Instruction::Kind kind = bound.phase.kind;
+    const bool changes =
+        kind == Instruction::Kind::kUpdate ||
+        (kind == Instruction::Kind::kClip && bound.phase.over == Instruction::Over::kAll);
+    if (refused_ && changes) continue;
+    before(bound.phase);
+    run(bound);
+    after(bound.phase);
+  }
   return !refused_;
 }
 
-void StepEnd::run(const EndPhase& phase) {
+void StepEnd::run(const BoundPhase& bound) {
+  const EndPhase& phase = bound.phase;
   switch (phase.kind) {
     case Instruction::Kind::kReport:
       return report();
     case Instruction::Kind::kMerge:
-      return merge_state();
+      return step_.merge_state(phase);
     case Instruction::Kind::kReduce:
-      return phase.over == Instruction::Over::kPrograms ? reduce_tied() : reduce();
+      if (phase.over == Instruction::Over::kPrograms) return reduce_tied(bound);
+      return step_.start_reductions(phase);
     case Instruction::Kind::kAwait:
-      return await();
+      return step_.wait_for_reductions();
     case Instruction::Kind::kCheck:
-      refused_ = !check();
+      refused_ = !accepts_loss();
       return;
     case Instruction::Kind::kClip:
-      if (phase.over == Instruction::Over::kReplica) return clip_replicas();
-      if (!refused_) clip_reduced();
-      return;
+      if (phase.over == Instruction::Over::kReplica) return clip_replicas(bound);
+      return clip_reduced(bound);
     case Instruction::Kind::kUpdate:
-      if (!refused_) update();
-      return;
+      return update();
     case Instruction::Kind::kGather:
-      return gather();
+      return step_.gather();
     case Instruction::Kind::kLoad:
     case Instruction::Kind::kReceive:
     case Instruction::Kind::kRun:
@@ -39,6 +51,72 @@ void StepEnd::run(const EndPhase& phase) {
       break;
   }
   EPL_ASSERT(false, "an instruction that computes stands in the end of a step");
+}
+
+// Every replica clips its own gradients, those of all its stages and slices together.
+void StepEnd::clip_replicas(const BoundPhase& bound) {
+  const Placement& placement = step_.placement();
+  std::map<int, int> devices_here;  // by replica
+  for (int device = 0; device < step_.devices(); ++device) {
+    ++devices_here[step_.place(device).replica];
+  }
+  std::vector<int> whole;
+  for (const auto& [replica, devices] : devices_here) {
+    EPL_CHECK(devices == placement.devices_of_replica(),
+              concat("cannot clip the gradients of a replica of ", placement.devices_of_replica(),
+                     " devices before they are reduced: worker ",
+                     step_.connections().cluster().worker_index, " has ", devices, " of them"),
+              "TrainerOptions", "communication.clip_after_allreduce = true");
+    whole.push_back(replica);
+  }
+  step_.team().run([&](int device) {
+    const c10::AutoGradMode no_grad(false);
+    for (auto i = static_cast<size_t>(device); i < whole.size();
+         i += static_cast<size_t>(step_.devices())) {
+      clip_gradients(step_.gradients().of_replica(whole[i], bound.entries), request_.clip,
+                     request_.local_scale);
+    }
+  });
+}
+
+// The reduced gradients are clipped where each replica has not clipped its own; else it is their
+// norm that is asked for. Where stages lie on other workers, their part of the norm comes from
+// there.
+void StepEnd::clip_reduced(const BoundPhase& bound) {
+  sum();
+  const ClipOptions asked = step_.clips_each_replica() ? request_.clip.norm_alone() : request_.clip;
+  const std::vector<at::Tensor> gradients = step_.gradients().reduced(bound.entries);
+  const Connections& connections = step_.connections();
+  gradient_norm_ =
+      connections.roles_on_workers()
+          ? clip_gradients_of_workers(gradients, bound.counts, asked, *connections.workers())
+          : clip_gradients(gradients, asked);
+}
+
+void StepEnd::reduce_tied(const BoundPhase& bound) {
+  StepGradients& gradients = step_.gradients();
+  for (size_t i = 0; i < bound.entries.size(); ++i) {
+    if (bound.workers[i] == nullptr) continue;
+    gradients.reduce_tied(gradients.entries()[bound.entries[i]], *bound.workers[i]);
+  }
+}
+
+// Group by group, as the instructions cut them.
+void StepEnd::update() {
+  if (request_.keeps_sums) sum();
+  step_.gradients().refresh();
+  for (auto& parts : step_.gradients().updates()) {
+    for (auto& part : parts) {
+      update_on_devices(request_.update_of(part.optimizer), summed_ ? part.summed : part.gradients,
+                        step_.team());
+    }
+  }
+}
+
+// Once, where somebody looks at gradients that the update would sum as it reads them.
+void StepEnd::sum() {
+  if (step_.devices() == 1 || std::exchange(summed_, true)) return;
+  step_.gradients().sum_into_first(step_.team());
 }
 
 }  // namespace epl

@@ -1,37 +1,63 @@
 // StepEnd: runs the end of a step, phase by phase, for all devices of this worker.
 //
-// Which phases there are, and in which order, stands in the Plan (program/step_end.h). What each of
-// them does is known to whoever has the gradients, the optimizers and the ways to other workers.
+// Which phases there are, in which order and on what they work stands in the Plan
+// (program/step_end.h). What a loss is reported as, and whether one that is not finite ends the
+// step, is for whoever runs steps to say.
 #pragma once
 
-#include <vector>
+#include <functional>
 
-#include "program/step_end.h"
+#include "runtime/bound_step.h"
+#include "runtime/clip.h"
+#include "runtime/update.h"
 
 namespace epl {
 
+struct StepEndRequest {
+  std::function<Update&(size_t optimizer)> update_of;
+  ClipOptions clip = {};
+  // What a replica's own gradient is of the one that it hands in: its share of the mean.
+  double local_scale = 1;
+  // Somebody looks at the gradients of all devices after the step: they are summed before they are
+  // used, where the update would else sum them as it reads them.
+  bool keeps_sums = false;
+};
+
 class StepEnd {
  public:
+  StepEnd(BoundStep& step, StepEndRequest request) : step_(step), request_(std::move(request)) {}
   virtual ~StepEnd() = default;
+  StepEnd(const StepEnd&) = delete;
+  StepEnd& operator=(const StepEnd&) = delete;
 
-  // Whether the step was updated: not where its loss was refused by check().
-  bool run(const std::vector<EndPhase>& phases);
+  // Whether the step was updated: not where its loss was refused.
+  bool run();
+
+  // Of the reduced gradients, before they are clipped; 0 where nobody asked for it.
+  double gradient_norm() const { return gradient_norm_; }
 
  protected:
+  // Loss and metrics of all become one.
   virtual void report() = 0;
-  virtual void merge_state() = 0;
-  virtual void clip_replicas() = 0;
-  virtual void reduce() = 0;
-  virtual void reduce_tied() = 0;
-  virtual void await() = 0;
-  virtual bool check() = 0;
-  virtual void clip_reduced() = 0;
-  virtual void update() = 0;
-  virtual void gather() = 0;
+  // Whether a step with this loss is to be updated.
+  virtual bool accepts_loss() = 0;
+  // Around each phase that is run.
+  virtual void before(const EndPhase& /*phase*/) {}
+  virtual void after(const EndPhase& /*phase*/) {}
 
  private:
-  void run(const EndPhase& phase);
+  void run(const BoundPhase& bound);
+  void clip_replicas(const BoundPhase& bound);
+  void clip_reduced(const BoundPhase& bound);
+  void reduce_tied(const BoundPhase& bound);
+  void update();
+  void sum();
+
+  BoundStep& step_;
+  const StepEndRequest request_;
+  double gradient_norm_ = 0;
   bool refused_ = false;
+  bool summed_ = false;
 };
 
 }  // namespace epl

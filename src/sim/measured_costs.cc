@@ -30,7 +30,7 @@ std::map<TaskOfAny, double> mean_task_seconds(const Timeline& timeline) {
 PlanCosts measured_costs(const Timeline& timeline, const Plan& plan) {
   std::map<TaskOfAny, double> mean = mean_task_seconds(timeline);
   const auto update = mean[{Span::Kind::kUpdate, -1}];
-  PlanCosts costs;
+  PlanCosts costs = stamped_costs(plan);
   costs.run = [mean, &plan](int program, const Instruction& run) {
     const Segment& segment =
         plan.programs[static_cast<size_t>(program)].segments[static_cast<size_t>(run.segment)];
@@ -41,7 +41,7 @@ PlanCosts measured_costs(const Timeline& timeline, const Plan& plan) {
     return PlanCosts::Run{found == mean.end() ? 0 : found->second * share, 0};
   };
   costs.end = [update, &plan](int program, const Instruction& instruction) {
-    if (instruction.kind != Instruction::Kind::kUpdate) return 0.0;
+    if (instruction.kind != Instruction::Kind::kUpdate) return instruction.cost.seconds;
     const auto all = plan.programs[static_cast<size_t>(program)].gradients.size();
     const auto some = instruction.gradients.size();
     return all == 0 ? 0 : update * static_cast<double>(some) / static_cast<double>(all);

@@ -1,4 +1,5 @@
-// What the instructions of a pipeline cost in a step that was measured.
+// What the instructions of a pipeline cost in a step that was measured; what a timeline does not
+// tell (sends, reductions) costs as stamped.
 #pragma once
 
 #include <epl/timeline.h>

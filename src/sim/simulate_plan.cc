@@ -15,6 +15,18 @@ double cost_of(const PlanCosts::OfInstruction& costs, size_t program, const Inst
   return costs ? costs(static_cast<int>(program), each) : 0;
 }
 
+// Forward and backward of one segment.
+PlanCosts::Run shared_out(const Segment& segment, const Instruction& run) {
+  const int end = std::min(run.end_call, static_cast<int>(segment.calls.size()));
+  int backward = 0;
+  for (int i = run.first_call; i < end; ++i) {
+    backward += segment.calls[static_cast<size_t>(i)].backward ? 1 : 0;
+  }
+  const int calls = std::max(1, end - run.first_call);
+  const double share = run.cost.seconds * backward / calls;
+  return {run.cost.seconds - share, share};
+}
+
 class Simulation final : public PlanVisitor {
  public:
   Simulation(const Plan& plan, const PlanCosts& costs)
@@ -137,6 +149,23 @@ class Simulation final : public PlanVisitor {
 };
 
 }  // namespace
+
+PlanCosts stamped_costs(const Plan& plan) {
+  PlanCosts costs;
+  costs.run = [&plan](int program, const Instruction& run) {
+    const Segment& segment =
+        plan.programs[static_cast<size_t>(program)].segments[static_cast<size_t>(run.segment)];
+    const bool task_of_pipeline = !plan.schedule.stages.empty();
+    return task_of_pipeline ? PlanCosts::Run{run.cost.seconds, 0} : shared_out(segment, run);
+  };
+  const auto stamped = [](int, const Instruction& each) { return each.cost.seconds; };
+  costs.send = stamped;
+  costs.reduce = stamped;
+  costs.end = stamped;
+  return costs;
+}
+
+Timeline simulate(const Plan& plan) { return simulate(plan, stamped_costs(plan)); }
 
 Timeline simulate(const Plan& plan, const PlanCosts& costs) {
   Simulation simulation(plan, costs);

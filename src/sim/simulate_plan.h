@@ -1,6 +1,8 @@
 // How long a Plan takes, before anything runs: a Timeline from the costs of its instructions.
 //
-//   PlanCosts costs;
+//   std::cout << simulate(plan).str();               // by the costs that the planner has stamped
+//
+//   PlanCosts costs = stamped_costs(plan);
 //   costs.run = [](int program, const Instruction& run) { return PlanCosts::Run{0.010, 0.020}; };
 //   std::cout << simulate(plan, costs).str();
 //
@@ -32,7 +34,12 @@ struct PlanCosts {
   OfInstruction end;     // merge, clip, update, gather: on a device of the program
 };
 
+// Those that stand in the plan, which outlives what is returned. Where one segment does forward and
+// backward its seconds are shared out by the number of their calls.
+PlanCosts stamped_costs(const Plan& plan);
+
 // One device a program.
 Timeline simulate(const Plan& plan, const PlanCosts& costs);
+Timeline simulate(const Plan& plan);
 
 }  // namespace epl

@@ -9,6 +9,8 @@
 #include "ir/text.h"
 #include "plan/lower_pipeline.h"
 #include "plan/schedules.h"
+#include "program/parse.h"
+#include "program/text.h"
 #include "sim/simulate.h"
 
 namespace epl {
@@ -159,6 +161,33 @@ TEST(SimulatePlan, ShowsForwardAndBackwardOfOneSegment) {
   const Timeline timeline = simulate(plan, costs);
   EXPECT_THAT(spans_of(timeline, 0), ElementsAre("F0 0-1", "B0 1-3"));
   EXPECT_EQ(timeline.seconds, 3);
+}
+
+// What the planner stamped is enough: nothing was measured, and no graph is at hand.
+TEST(SimulatePlan, NeedsNoCostsButThoseOfThePlan) {
+  const Plan plan = plan_of({"PreferBackward", 2, 2, 4, 2});
+  const Plan read_back = parse_plan(print_plan(plan));
+  const Timeline timeline = simulate(read_back);
+  EXPECT_EQ(timeline.seconds, simulate(plan).seconds);
+  double runs = 0;  // of stage 0
+  double sends = 0;
+  for (const auto& each : plan.programs[0].instructions) {
+    if (each.kind == Instruction::Kind::kRun) runs += each.cost.seconds;
+    if (each.kind == Instruction::Kind::kSend) sends = each.cost.seconds;
+  }
+  EXPECT_GT(runs, 0);
+  EXPECT_GT(sends, 0);
+  EXPECT_GT(timeline.seconds, runs + 2 * sends) << "to stage 1 and back";
+}
+
+TEST(SimulatePlan, SharesOutTheCostOfForwardAndBackward) {
+  const Plan plan = lower(parse_graph(graph_of(1)), {});
+  const Timeline timeline = simulate(plan);
+  const auto& spans = timeline.devices[0].spans;
+  ASSERT_GE(spans.size(), 2U);
+  EXPECT_EQ(spans[0].kind, Span::Kind::kForward);
+  EXPECT_EQ(spans[1].kind, Span::Kind::kBackward);
+  EXPECT_GT(spans[1].end, spans[1].begin);
 }
 
 }  // namespace

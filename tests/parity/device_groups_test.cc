@@ -1,5 +1,5 @@
 // Groups of devices over the devices of one and of several workers, which are real processes.
-#include "driver/device_groups.h"
+#include "runtime/device_groups.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ void run_groups(const std::vector<int>& workers, const Groups& groups) {
   run_on_workers(workers, [&](int worker) {
     epl::init();
     const std::shared_ptr<Job> job = Job::current();
-    DeviceGroups ends(*job, groups, Config());
+    DeviceGroups ends(job->links(Config()), groups);
     const int first = std::accumulate(workers.begin(), workers.begin() + worker, 0);
     job->team().run([&](int local) {
       const int device = first + local;
@@ -94,7 +94,7 @@ TEST(DeviceGroups, EndAtOnceWhereADeviceOfTheWorkerFails) {
   run_on_workers({3}, [&](int) {
     epl::init();
     const std::shared_ptr<Job> job = Job::current();
-    DeviceGroups groups(*job, {{0, 1, 2}}, Config{{"communication.wait_seconds", 3600}});
+    DeviceGroups groups(job->links(Config{{"communication.wait_seconds", 3600}}), {{0, 1, 2}});
     for (int round = 0; round < 3; ++round) {
       std::atomic<int> cancelled{0};
       const auto work = [&](int device) {
@@ -123,7 +123,7 @@ TEST(DeviceGroups, EndOnAllWorkersWhereADeviceFails) {
   run_on_workers({2, 2}, [&](int worker) {
     epl::init();
     const std::shared_ptr<Job> job = Job::current();
-    DeviceGroups groups(*job, {{0, 2}, {1, 3}}, Config{{"communication.wait_seconds", 3600}});
+    DeviceGroups groups(job->links(Config{{"communication.wait_seconds", 3600}}), {{0, 2}, {1, 3}});
     const auto work = [&](int local) {
       const int device = worker * 2 + local;
       const CollectiveScope scope(*groups.of(device));

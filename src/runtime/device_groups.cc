@@ -1,4 +1,4 @@
-#include "driver/device_groups.h"
+#include "runtime/device_groups.h"
 
 #include <algorithm>
 #include <set>
@@ -15,17 +15,16 @@ bool all_equal(const std::vector<int>& list) {
 
 }  // namespace
 
-DeviceGroups::DeviceGroups(Job& job, std::vector<std::vector<int>> groups, const Config& config)
-    : job_(job),
+DeviceGroups::DeviceGroups(const WorkerLinks& links, std::vector<std::vector<int>> groups)
+    : links_(links),
       groups_(std::move(groups)),
-      deadline_(std::chrono::seconds(config.get<int64_t>("communication.wait_seconds"))),
-      ends_(static_cast<size_t>(job.cluster().total_gpu_num)) {
+      ends_(static_cast<size_t>(links.cluster.total_gpu_num)) {
   std::set<int> seen;
   for (const std::vector<int>& group : groups_) {
     EPL_ASSERT(!group.empty(), "a group has a device");
     for (const int device : group) {
-      EPL_ASSERT(device >= 0 && device < job.cluster().total_gpu_num,
-                 concat("device ", device, " of ", job.cluster().total_gpu_num));
+      EPL_ASSERT(device >= 0 && device < links.cluster.total_gpu_num,
+                 concat("device ", device, " of ", links.cluster.total_gpu_num));
       EPL_ASSERT(seen.insert(device).second, concat("device ", device, " is in one group"));
     }
     connect(group);
@@ -44,20 +43,20 @@ void DeviceGroups::renew() {
 }
 
 bool DeviceGroups::is_here(int device) const {
-  return worker_of(device, job_.cluster()) == job_.cluster().worker_index;
+  return worker_of(device, links_.cluster) == links_.cluster.worker_index;
 }
 
 std::vector<int> DeviceGroups::workers_of(const std::vector<int>& group) const {
   std::vector<int> workers;
-  for (const int device : group) workers.push_back(worker_of(device, job_.cluster()));
+  for (const int device : group) workers.push_back(worker_of(device, links_.cluster));
   return workers;
 }
 
 CommunicatorOptions DeviceGroups::options_of(const std::vector<int>& group) const {
   CommunicatorOptions options;
   options.name = concat("devices ", join(group, ", "));
-  options.deadline = deadline_;
-  options.meanwhile = [&team = job_.team()] {
+  options.deadline = links_.deadline;
+  options.meanwhile = [&team = links_.team] {
     if (team.cancelled()) throw Cancelled();
   };
   return options;
@@ -67,10 +66,10 @@ void DeviceGroups::connect(const std::vector<int>& group) {
   const std::vector<int> workers = workers_of(group);
   std::vector<std::unique_ptr<Communicator>> made;
   if (!all_equal(workers)) {
-    made = job_.membership()->make_communicators(workers, options_of(group));
+    made = links_.membership->make_communicators(workers, options_of(group));
   } else if (is_here(group[0])) {
     made =
-        make_local_communicators(static_cast<int>(group.size()), job_.watch(), options_of(group));
+        make_local_communicators(static_cast<int>(group.size()), links_.watch, options_of(group));
   }
   auto end = made.begin();
   for (const int device : group) {

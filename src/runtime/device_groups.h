@@ -1,8 +1,8 @@
 // The groups of devices that run a TaskGraph together, each with its piece: for every device of
 // this worker its end of the communicator of its group.
 //
-//   DeviceGroups groups(job, {{0, 1}, {2, 3}}, config);      // on all workers alike
-//   job.team().run([&](int local) {
+//   DeviceGroups groups(links, {{0, 1}, {2, 3}});      // on all workers alike
+//   links.team.run([&](int local) {
 //     const CollectiveScope scope(*groups.of(first + local));
 //     ...
 //   });
@@ -16,13 +16,11 @@
 // fails.
 #pragma once
 
-#include <epl/config.h>
-
 #include <memory>
 #include <vector>
 
 #include "comm/communicator.h"
-#include "driver/job.h"
+#include "runtime/worker_links.h"
 
 namespace epl {
 
@@ -30,7 +28,7 @@ class DeviceGroups {
  public:
   // A group lists its devices in the order of their ranks; no device is in two groups. Made by the
   // main threads of all workers in the same order, with the same groups.
-  DeviceGroups(Job& job, std::vector<std::vector<int>> groups, const Config& config);
+  DeviceGroups(const WorkerLinks& links, std::vector<std::vector<int>> groups);
 
   // For the thread of a device of this worker, by its number in the job; null where it is in no
   // group. Valid until renew().
@@ -46,9 +44,8 @@ class DeviceGroups {
   bool is_here(int device) const;
   std::vector<int> workers_of(const std::vector<int>& group) const;  // by rank
 
-  Job& job_;
+  const WorkerLinks links_;
   const std::vector<std::vector<int>> groups_;
-  const std::chrono::milliseconds deadline_;
   std::vector<std::unique_ptr<Communicator>> ends_;  // by device of the job
 };
 

@@ -1,5 +1,6 @@
-// The ways between workers that the stages of a trainer need: for each set of workers that sum
-// gradients of a stage, and for each pair of devices of neighbouring stages on different workers.
+// Connections: the routes between workers that the stages of a trainer need. For each set of
+// workers that sum gradients of a stage, and for each pair of devices of a replica on different
+// workers.
 //
 // Making them is a matter for all workers together, in the same order: each makes them once, with
 // the first step that needs them, and keeps them for the steps of all shapes.
@@ -9,24 +10,31 @@
 #include <memory>
 #include <vector>
 
-#include "driver/device_groups.h"
-#include "driver/job.h"
 #include "program/placement.h"
-#include "runtime/stage_mail.h"
+#include "runtime/device_groups.h"
+#include "runtime/mailbox.h"
+#include "runtime/worker_links.h"
 
 namespace epl {
 
-class StageWays {
+class Connections {
  public:
-  StageWays(Job& job, const Placement& placement, const Config& config);
-  ~StageWays();
-  StageWays(const StageWays&) = delete;
-  StageWays& operator=(const StageWays&) = delete;
+  Connections(const WorkerLinks& links, const Placement& placement);
+  ~Connections();
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
 
   const Placement& placement() const { return placement_; }
+  const Cluster& cluster() const { return links_.cluster; }
+  Communicator* workers() const { return links_.workers; }  // all of them; null where there is one
+  // Whether what a worker needs of a step may lie on another one.
+  bool roles_on_workers() const { return placement_.has_roles() && workers() != nullptr; }
 
   // For the gradients of a stage; none where one worker has all devices of it.
-  const std::vector<Channel>& channels(int stage) const;
+  const std::vector<Route>& routes(int stage) const;
+
+  // The workers that have a device of one of these stages, in order.
+  std::vector<int> workers_with(const std::vector<int>& stages) const;
 
   // A communicator of all workers that have one of these stages, for the main thread; null where
   // that is this one alone. All workers make them beforehand.
@@ -39,24 +47,22 @@ class StageWays {
   void renew_parts() { groups_of_parts_.renew(); }
 
   // Between devices of different workers.
-  const std::vector<StageWay>& between_devices() const { return ways_; }
+  const std::vector<DeviceRoute>& between_devices() const { return between_devices_; }
   Mailbox& mailbox() { return mailbox_; }
 
  private:
-  std::vector<int> workers_with(const std::vector<int>& stages) const;
-  void make_channels(Job& job, const Config& config);
-  void make_ways(Job& job, const Config& config);
+  void make_routes();
+  void make_device_routes();
 
+  const WorkerLinks links_;
   const Placement placement_;
-  const Cluster cluster_;
   Mailbox mailbox_;
-  std::vector<const std::vector<Channel>*> by_stage_;
+  std::vector<const std::vector<Route>*> by_stage_;
   // By stage, never shared: stages get ready in another order on each worker.
-  std::vector<std::vector<Channel>> channels_;
+  std::vector<std::vector<Route>> routes_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // by their workers
   DeviceGroups groups_of_parts_;
-  Communicator* all_ = nullptr;
-  std::vector<StageWay> ways_;
+  std::vector<DeviceRoute> between_devices_;
 };
 
 }  // namespace epl

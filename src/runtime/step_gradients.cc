@@ -1,8 +1,9 @@
-#include "driver/step_gradients.h"
+#include "runtime/step_gradients.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "config/libtorch.h"
@@ -21,9 +22,10 @@ std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan) {
   return stages;
 }
 
-StepGradients::StepGradients(const CompiledStep& step, Devices devices)
-    : step_(step), devices_(std::move(devices)) {
+StepGradients::StepGradients(const Plan& plan, Devices devices)
+    : plan_(plan), devices_(std::move(devices)) {
   find_entries();
+  find_readers();
 }
 
 const at::Tensor& StepGradients::gradient(const Contribution& part) const {
@@ -41,7 +43,7 @@ bool StepGradients::is_sparse(const Contribution& part) const {
 void StepGradients::find_entries() {
   using Key = std::pair<int, int>;  // leaf, and the program where it is cut
   const auto key_of = [&](size_t program, size_t gradient) {
-    const Program& holder = step_.plan.programs[program];
+    const Program& holder = plan_.programs[program];
     const int leaf = holder.gradients[gradient].leaf;
     const bool cut = holder.leaves[static_cast<size_t>(leaf)].shard.is_cut();
     return Key{leaf, cut ? static_cast<int>(program) : -1};
@@ -56,8 +58,8 @@ void StepGradients::find_entries() {
   std::map<int, std::vector<Key>> keys;  // by leaf
   for (const auto& [key, contributions] : parts) keys[key.first].push_back(key);
   std::set<int> seen;
-  for (size_t i = 0; i < step_.plan.programs.size(); ++i) {
-    const Program& holder = step_.plan.programs[i];
+  for (size_t i = 0; i < plan_.programs.size(); ++i) {
+    const Program& holder = plan_.programs[i];
     for (const auto& instruction : holder.instructions) {
       if (instruction.kind != Instruction::Kind::kUpdate) continue;
       std::vector<size_t> group;
@@ -76,12 +78,11 @@ void StepGradients::find_entries() {
 
 StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& parts) const {
   const Contribution& first = parts[0];
-  const int leaf = program(first.device).gradients[first.gradient].leaf;
-  const Leaf& source = step_.graph.leaves[static_cast<size_t>(leaf)];
-  const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(leaf)];
+  const int index = program(first.device).gradients[first.gradient].leaf;
+  const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(index)];
   const int stage = devices_.places[first.device].stage;
-  const bool tied = step_.plan.is_tied(stage, static_cast<int>(first.gradient));
-  return {leaf, source.name, source.tensor, parts, tied, own.shard};
+  const bool tied = plan_.is_tied(stage, static_cast<int>(first.gradient));
+  return {index, own.name, leaf(index), parts, tied, own.shard};
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -103,8 +104,8 @@ ParameterGradient StepGradients::bound(const Entry& entry) const {
 ParameterGradient StepGradients::sum_of(const Entry& entry) const {
   const Contribution& first = entry.parts[0];
   const int stage = devices_.places[first.device].stage;
-  const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
-  const bool elsewhere = is_sparse(first) && step_.plan.replicas * holder.devices > 1;
+  const Program& holder = plan_.programs[static_cast<size_t>(stage)];
+  const bool elsewhere = is_sparse(first) && plan_.replicas * holder.devices > 1;
   if (!elsewhere) return {entry.parameter, gradient(first), {}, {}};
   const auto index = static_cast<int>(first.gradient);
   return {entry.parameter, devices_.exchanges[static_cast<size_t>(stage)]->sparse(index), {}, {}};
@@ -116,40 +117,48 @@ bool StepGradients::made_late(const Entry& entry) const {
   return holder.slots[static_cast<size_t>(slot)].where == Slot::Where::kMadeByOperator;
 }
 
-void StepGradients::bind_updates(Model& model, GradientHistory& history) {
-  updates_.clear();
-  holders_.clear();
-  written_zeros_.clear();
-  resting_.clear();
-  for (const auto& [leaf, stages] : stages_by_leaf(step_.plan)) {
-    const at::Tensor& parameter = step_.graph.leaves[static_cast<size_t>(leaf)].tensor;
-    Home home{stages};
+std::vector<HeldParameter> StepGradients::given() const {
+  std::vector<HeldParameter> given;
+  for (const auto& [index, stages] : stages_by_leaf(plan_)) {
+    HeldParameter held;
+    held.leaf = index;
+    held.parameter = leaf(index);
+    held.stages = stages;
     for (int stage : stages) {
-      const Program& holder = step_.plan.programs[static_cast<size_t>(stage)];
-      const PlanLeaf& own = holder.leaves[static_cast<size_t>(leaf)];
+      const Program& holder = plan_.programs[static_cast<size_t>(stage)];
+      const PlanLeaf& own = holder.leaves[static_cast<size_t>(index)];
       if (!own.shard.is_cut()) break;
-      home.shards.push_back(own.shard);
+      held.shards.push_back(own.shard);
     }
-    history.add(step_.graph.leaves[static_cast<size_t>(leaf)].name, parameter, home,
-                devices_.whose);
-    holders_.push_back({std::move(home), parameter, readers_of(parameter)});
+    held.readers = readers_of(held.parameter);
+    given.push_back(std::move(held));
   }
-  for (const auto& group : groups_) {
-    std::map<size_t, Part> parts;
-    for (size_t begin = 0, end = 0; begin < group.size(); begin = end) {
-      const Entry& entry = entries_[group[begin]];
-      for (end = begin; end < group.size() && entries_[group[end]].leaf == entry.leaf;) ++end;
-      const std::vector<size_t> of_leaf(group.begin() + static_cast<std::ptrdiff_t>(begin),
-                                        group.begin() + static_cast<std::ptrdiff_t>(end));
-      for (size_t optimizer : model.optimizers_of(entry.parameter)) {
-        parts[optimizer].optimizer = optimizer;
-        add_update(of_leaf, parts[optimizer]);
-      }
+  return given;
+}
+
+void StepGradients::bind_updates(const StepOptimizers& optimizers) {
+  updates_.clear();
+  written_zeros_.clear();
+  held_ = given();
+  resting_ = optimizers.resting;
+  for (const auto& group : groups_) bind_group(group, optimizers);
+  bind_zero_gradient_updates(optimizers);
+}
+
+void StepGradients::bind_group(const std::vector<size_t>& group, const StepOptimizers& optimizers) {
+  std::map<size_t, Part> parts;
+  for (size_t begin = 0, end = 0; begin < group.size(); begin = end) {
+    const Entry& entry = entries_[group[begin]];
+    for (end = begin; end < group.size() && entries_[group[end]].leaf == entry.leaf;) ++end;
+    const std::vector<size_t> of_leaf(group.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      group.begin() + static_cast<std::ptrdiff_t>(end));
+    for (size_t optimizer : optimizers.of(entry.parameter)) {
+      parts[optimizer].optimizer = optimizer;
+      add_update(of_leaf, parts[optimizer]);
     }
-    auto& list = updates_.emplace_back();
-    for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
   }
-  bind_zero_gradient_updates(model, history);
+  auto& list = updates_.emplace_back();
+  for (auto& [optimizer, part] : parts) list.push_back(std::move(part));
 }
 
 void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) const {
@@ -172,7 +181,9 @@ void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) c
   part.summed.push_back(std::move(summed));
 }
 
-void StepGradients::refresh_late() {
+void StepGradients::refresh() {
+  const c10::AutoGradMode no_grad(false);
+  for (at::Tensor& zeros : written_zeros_) zeros.zero_();
   for (auto& list : updates_) {
     for (auto& part : list) {
       for (size_t i = 0; i < part.entries.size(); ++i) {
@@ -191,22 +202,25 @@ bool StepGradients::has_one_of(const std::vector<int>& stages) const {
   });
 }
 
-std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
-  std::vector<int> readers;
-  for (size_t stage = 0; stage < step_.plan.programs.size(); ++stage) {
-    const Program& program = step_.plan.programs[stage];
-    bool reads = false;
+void StepGradients::find_readers() {
+  for (size_t stage = 0; stage < plan_.programs.size(); ++stage) {
+    const Program& program = plan_.programs[stage];
+    const auto number = static_cast<int>(stage);
     const auto look = [&](SlotId id) {
       const Slot& slot = program.slots[static_cast<size_t>(id)];
-      reads |= slot.where == Slot::Where::kLeaf &&
-               step_.graph.leaves[static_cast<size_t>(slot.index)].tensor.is_same(parameter);
+      if (slot.where != Slot::Where::kLeaf) return;
+      auto& readers = readers_[leaf(slot.index).unsafeGetTensorImpl()];
+      if (readers.empty() || readers.back() != number) readers.push_back(number);
     };
     for (const auto& segment : program.segments) {
       for (const auto& call : segment.calls) for_each_operand(call, look);
     }
-    if (reads) readers.push_back(static_cast<int>(stage));
   }
-  return readers;
+}
+
+std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
+  const auto found = readers_.find(parameter.unsafeGetTensorImpl());
+  return found == readers_.end() ? std::vector<int>() : found->second;
 }
 
 // As the gradient of what this worker has of the parameter.
@@ -228,22 +242,20 @@ ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Ho
 // gradient and goes on by its momentum, which lies with the stage that the layer was in (in
 // LibTorch 1; later it rests there). Where its optimizer has gradients as well, all of them are one
 // call: an optimizer of the user's own may count its steps.
-void StepGradients::bind_zero_gradient_updates(Model& model, const GradientHistory& history) {
-  std::set<c10::TensorImpl*> has_gradient;
-  for (const auto& holders : holders_) has_gradient.insert(holders.parameter.unsafeGetTensorImpl());
+void StepGradients::bind_zero_gradient_updates(const StepOptimizers& optimizers) {
   std::map<size_t, Part> parts;
-  for (const auto& [name, parameter] : model.parameters()) {
-    if (has_gradient.count(parameter.unsafeGetTensorImpl()) != 0) continue;
-    const std::optional<Home> home = history.find(name, parameter, devices_.whose);
-    if (!home) resting_.push_back(parameter);
-    if (!home) continue;
-    holders_.push_back({*home, parameter, readers_of(parameter)});
-    if (!kZeroGradLeavesZeros || !has_one_of(home->stages)) continue;
-    for (size_t optimizer : model.optimizers_of(parameter)) {
+  for (const auto& [parameter, home] : optimizers.without_gradient) {
+    HeldParameter held;
+    static_cast<Home&>(held) = home;
+    held.parameter = parameter;
+    held.readers = readers_of(parameter);
+    held_.push_back(std::move(held));
+    if (!kZeroGradLeavesZeros || !has_one_of(home.stages)) continue;
+    for (size_t optimizer : optimizers.of(parameter)) {
       parts[optimizer].optimizer = optimizer;
-      ParameterGradient zeros = zeros_for(parameter, *home);
+      ParameterGradient zeros = zeros_for(parameter, home);
       // One of the user's own may write into its gradients, which zero_grad() makes zeros of again.
-      if (!model.update(optimizer).fused() && zeros.gradient.defined()) {
+      if (!optimizers.fused(optimizer) && zeros.gradient.defined()) {
         written_zeros_.push_back(zeros.gradient);
       }
       parts[optimizer].gradients.push_back(std::move(zeros));
@@ -255,11 +267,6 @@ void StepGradients::bind_zero_gradient_updates(Model& model, const GradientHisto
 bool StepGradients::somebody_woke() const {
   return std::any_of(resting_.begin(), resting_.end(),
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });
-}
-
-void StepGradients::clear_zero_gradients() {
-  const c10::AutoGradMode no_grad(false);
-  for (at::Tensor& zeros : written_zeros_) zeros.zero_();
 }
 
 void StepGradients::add_zero_gradient_updates(Part updates) {
@@ -297,12 +304,37 @@ std::vector<at::Tensor> StepGradients::reduced() const {
   return gradients;
 }
 
-std::vector<at::Tensor> StepGradients::of_replica(int replica) {
+std::vector<at::Tensor> StepGradients::reduced(const std::vector<size_t>& entries) const {
+  std::vector<at::Tensor> gradients;
+  for (size_t entry : entries) gradients.push_back(sum_of(entries_[entry]).gradient);
+  return gradients;
+}
+
+std::vector<size_t> StepGradients::entries_of(const EndPhase& phase) const {
+  std::set<std::pair<int, int>> named;  // program and gradient
+  for (const auto& [program, instruction] : phase.instructions) {
+    for (int gradient : instruction->gradients) named.insert({program, gradient});
+  }
+  std::vector<size_t> found;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const auto& parts = entries_[i].parts;
+    const auto count = std::count_if(parts.begin(), parts.end(), [&](const Contribution& part) {
+      return named.count({devices_.places[part.device].stage, static_cast<int>(part.gradient)});
+    });
+    EPL_ASSERT(
+        count == 0 || count == static_cast<int64_t>(parts.size()),
+        concat("instructions name some of the gradients of `", entries_[i].name, "`, and not all"));
+    if (count > 0) found.push_back(i);
+  }
+  return found;
+}
+
+std::vector<at::Tensor> StepGradients::of_replica(int replica, const std::vector<size_t>& entries) {
   const c10::AutoGradMode no_grad(false);
   std::vector<at::Tensor> gradients;
-  for (const auto& entry : entries_) {
+  for (size_t index : entries) {
     at::Tensor sum;
-    for (const auto& part : entry.parts) {
+    for (const auto& part : entries_[index].parts) {
       if (devices_.places[part.device].replica != replica) continue;
       at::Tensor each = gradient(part);
       if (!sum.defined()) {
@@ -317,25 +349,21 @@ std::vector<at::Tensor> StepGradients::of_replica(int replica) {
   return gradients;
 }
 
-void StepGradients::reduce_tied(const std::function<Communicator*(const Entry&)>& workers_of) {
+void StepGradients::reduce_tied(const Entry& entry, Communicator& workers) {
   const c10::AutoGradMode no_grad(false);
-  for (const auto& entry : entries_) {
-    Communicator* const workers = entry.tied ? workers_of(entry) : nullptr;
-    if (workers == nullptr) continue;
-    EPL_CHECK(!is_sparse(entry.parts[0]),
-              concat("the gradient of `", entry.name,
-                     "`, which stages on several workers use, is sparse"),
-              "epl::Trainer", "communication.sparse_as_dense = true");
-    at::Tensor sum = gradient(entry.parts[0]);
-    for (size_t part = 1; part < entry.parts.size(); ++part) {
-      at::Tensor each = gradient(entry.parts[part]);
-      sum.add_(each);
-      each.zero_();
-    }
-    const at::Tensor travels = sum.contiguous();
-    workers->all_reduce({travels}, ReduceOp::kSum);
-    if (travels.data_ptr() != sum.data_ptr()) sum.copy_(travels);
+  EPL_CHECK(
+      !is_sparse(entry.parts[0]),
+      concat("the gradient of `", entry.name, "`, which stages on several workers use, is sparse"),
+      "epl::Trainer", "communication.sparse_as_dense = true");
+  at::Tensor sum = gradient(entry.parts[0]);
+  for (size_t part = 1; part < entry.parts.size(); ++part) {
+    at::Tensor each = gradient(entry.parts[part]);
+    sum.add_(each);
+    each.zero_();
   }
+  const at::Tensor travels = sum.contiguous();
+  workers.all_reduce({travels}, ReduceOp::kSum);
+  if (travels.data_ptr() != sum.data_ptr()) sum.copy_(travels);
 }
 
 }  // namespace epl

@@ -4,37 +4,57 @@
 // in a pipeline those of other stages that use the parameter as well. Within a worker the update
 // reads all of them and sums as it goes; where the sum is needed itself it is made in the first of
 // them.
+//
+// Which gradients an update, a clip or a sum over programs works on stands in its instructions;
+// entries_of() finds them once, when a step is bound.
 #pragma once
 
 #include <functional>
 #include <map>
-#include <set>
+#include <string>
 #include <vector>
 
-#include "compile/compile.h"
-#include "model/model.h"
 #include "program/placement.h"
+#include "program/step_end.h"
 #include "runtime/device_team.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
-#include "state/gradient_history.h"
+#include "runtime/held_parameters.h"
+#include "runtime/update.h"
 
 namespace epl {
 
 // By parameter (a leaf): the stages that have a gradient of it, in order.
 std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan);
 
+// The optimizers of a step, as far as its gradients have to know them.
+struct StepOptimizers {
+  std::function<const std::vector<size_t>&(const at::Tensor& parameter)> of;  // who update it
+  std::function<bool(size_t optimizer)> fused;
+  // Parameters that an earlier step gave a gradient and this one does not, and where they lay.
+  struct WithoutGradient {
+    at::Tensor parameter;
+    Home home;
+  };
+  std::vector<WithoutGradient> without_gradient;
+  std::vector<at::Tensor> resting;  // parameters that never had a gradient
+};
+
 class StepGradients {
  public:
-  // By device of this worker: its place and executor. By stage: the exchange between workers, null
-  // for stages that this worker has no device of.
+  // `leaves`: by leaf of the plan the user's own tensor. By device of this worker: its place and
+  // executor. By stage: the exchange between workers, null for stages that this worker has no
+  // device of.
   struct Devices {
-    GradientHistory::Asker whose;
+    std::vector<at::Tensor> leaves;
     std::vector<Place> places;
     std::vector<Executor*> executors;
     std::vector<GradientExchange*> exchanges;
   };
-  StepGradients(const CompiledStep& step, Devices devices);
+  StepGradients(const Plan& plan, Devices devices);
+
+  // The parameters that this step gives a gradient on some worker, in the order of leaves.
+  std::vector<HeldParameter> given() const;
 
   // For each update instruction: the optimizers and their parts of the gradients.
   struct Part {
@@ -45,21 +65,16 @@ class StepGradients {
     // are updated with a zero gradient.
     std::vector<std::vector<size_t>> entries;
   };
-  // Parameters in `history` that this step gives no gradient get zeros; what it gives one is added.
-  void bind_updates(Model& model, GradientHistory& history);
+  // Parameters without a gradient in this step get zeros where this worker has something of them.
+  void bind_updates(const StepOptimizers& optimizers);
   std::vector<std::vector<Part>>& updates() { return updates_; }
   // Who changes each parameter that the update changes on some worker. Alike on all of them.
-  struct Holders : Home {
-    at::Tensor parameter;
-    std::vector<int> readers;  // stages that use it, whether they change it or not
-  };
-  const std::vector<Holders>& holders() const { return holders_; }
-  // Before each update.
-  void clear_zero_gradients();
+  const std::vector<HeldParameter>& held() const { return held_; }
+  // Before each update: what an optimizer of the user's own may have written is zero again, and
+  // gradients that operators make anew in each run, sparse ones among them, come into their parts.
+  void refresh();
   // Whether somebody else's backward() has given a gradient to a parameter that never had one.
   bool somebody_woke() const;
-  // Gradients that operators make anew in each run, sparse ones among them, come into their parts.
-  void refresh_late();
 
   // What is added up for one parameter. Tied parameters have more than one gradient a device.
   struct Contribution {
@@ -75,47 +90,55 @@ class StepGradients {
     Shard shard = {};                 // of a parameter that is cut over devices; each is an entry
   };
   const std::vector<Entry>& entries() const { return entries_; }
-  const at::Tensor& gradient(const Contribution& part) const;
+  int stage_of(const Entry& entry) const { return devices_.places[entry.parts[0].device].stage; }
+
+  // The entries whose gradients the instructions of a phase name, all parts of each.
+  std::vector<size_t> entries_of(const EndPhase& phase) const;
 
   // Into the first part of each entry, each device of the team some of them.
   void sum_into_first(DeviceTeam& team);
   // One for each entry, once they are summed.
   std::vector<at::Tensor> reduced() const;
+  std::vector<at::Tensor> reduced(const std::vector<size_t>& entries) const;
 
   // The gradients of one replica, which lies on this worker as a whole: those of its devices are
-  // added into one of them, the others become zero. One for each entry.
-  std::vector<at::Tensor> of_replica(int replica);
+  // added into one of them, the others become zero. One for each of these entries.
+  std::vector<at::Tensor> of_replica(int replica, const std::vector<size_t>& entries);
 
-  // Sums what tied parameters have on this worker and on others. `workers_of`: a communicator of
-  // the workers that have parts of the entry, or null where this worker has all.
-  void reduce_tied(const std::function<Communicator*(const Entry&)>& workers_of);
+  // Sums what a tied parameter has on this worker, and on those of the communicator.
+  void reduce_tied(const Entry& entry, Communicator& workers);
 
  private:
   void find_entries();
+  void find_readers();
   Entry entry_of(const std::vector<Contribution>& parts) const;
+  const at::Tensor& gradient(const Contribution& part) const;
   bool is_sparse(const Contribution& part) const;
   bool made_late(const Entry& entry) const;
   bool summed_between_workers(const Entry& entry) const;
   ParameterGradient bound(const Entry& entry) const;
   void add_update(const std::vector<size_t>& entries, Part& part) const;
+  void bind_group(const std::vector<size_t>& group, const StepOptimizers& optimizers);
   ParameterGradient sum_of(const Entry& entry) const;
-  void bind_zero_gradient_updates(Model& model, const GradientHistory& history);
+  void bind_zero_gradient_updates(const StepOptimizers& optimizers);
   void add_zero_gradient_updates(Part updates);
   ParameterGradient zeros_for(const at::Tensor& parameter, const Home& home) const;
   bool has_one_of(const std::vector<int>& stages) const;
   std::vector<int> readers_of(const at::Tensor& parameter) const;
+  const at::Tensor& leaf(int index) const { return devices_.leaves[static_cast<size_t>(index)]; }
   const Program& program(size_t device) const {
-    return step_.plan.programs[static_cast<size_t>(devices_.places[device].stage)];
+    return plan_.programs[static_cast<size_t>(devices_.places[device].stage)];
   }
 
-  const CompiledStep& step_;
+  const Plan& plan_;
   const Devices devices_;
   std::vector<Entry> entries_;
   std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
+  std::map<const c10::TensorImpl*, std::vector<int>> readers_;  // stages, by what they read
   std::vector<std::vector<Part>> updates_;
-  std::vector<Holders> holders_;
+  std::vector<HeldParameter> held_;
   std::vector<at::Tensor> written_zeros_;  // gradients that an optimizer of the user's may write
-  std::vector<at::Tensor> resting_;        // parameters that never had a gradient
+  std::vector<at::Tensor> resting_;
 };
 
 }  // namespace epl

@@ -1,0 +1,251 @@
+#include "runtime/bound_step.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace epl {
+
+BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
+    : plan_(plan),
+      leaves_(std::move(leaves)),
+      replicas_(where.replicas),
+      connections_(where.connections),
+      own_state_(static_cast<size_t>(replicas_.size())),
+      executors_(static_cast<size_t>(replicas_.size())),
+      exchanges_(plan.programs.size()) {
+  check_state();
+  make_executors();
+  make_exchanges(where.exchange);
+  make_gradients();
+  if (placement().has_roles()) make_groups();
+  if (!plan.transfers.empty()) {
+    mail_ = std::make_unique<StageMail>(plan, placement(), connections_.cluster(),
+                                        connections_.mailbox(), connections_.between_devices());
+  }
+  for (int device = 0; device < replicas_.size(); ++device) {
+    interpreters_.emplace_back(
+        Interpreter::Bound{plan, program(device), *executors_[static_cast<size_t>(device)],
+                           *exchanges_[static_cast<size_t>(place(device).stage)], mail_.get(),
+                           replicas_.team, replicas_.first + device, given_rows(device)});
+  }
+  bind_end();
+}
+
+void BoundStep::make_executors() {
+  replicas_.team.run([&](int device) {
+    LocalReplica& replica = replicas_[device];
+    replica.arena.ensure(program(device).arena_bytes);
+    executors_[static_cast<size_t>(device)] = std::make_unique<Executor>(
+        program(device), replica.arena, leaves_for(device), replica.streams.default_generator(),
+        [&replica](const at::Generator& users) { return replica.streams.of(users); });
+  });
+}
+
+void BoundStep::make_exchanges(const ExchangeOptions& options) {
+  for (size_t stage = 0; stage < exchanges_.size(); ++stage) {
+    std::vector<Executor*> here;
+    for (int device : devices_of_stage(stage)) {
+      here.push_back(executors_[static_cast<size_t>(device)].get());
+    }
+    if (here.empty()) continue;
+    exchanges_[stage] =
+        std::make_unique<GradientExchange>(plan_.programs[stage], std::move(here),
+                                           connections_.routes(static_cast<int>(stage)), options);
+  }
+}
+
+void BoundStep::make_gradients() {
+  StepGradients::Devices devices;
+  devices.leaves = leaves_.users;
+  for (int device = 0; device < replicas_.size(); ++device) {
+    devices.places.push_back(place(device));
+    devices.executors.push_back(executors_[static_cast<size_t>(device)].get());
+  }
+  for (const auto& exchange : exchanges_) devices.exchanges.push_back(exchange.get());
+  gradients_ = std::make_unique<StepGradients>(plan_, std::move(devices));
+}
+
+// Those that all workers make together.
+void BoundStep::make_groups() {
+  for (int group = 0; group < placement().groups(); ++group) {
+    if (placement().parts(group) > 1) connections_.make_group(placement().stages_of(group));
+  }
+  for (const auto& gradients : plan_.tied) {
+    std::vector<int> stages;
+    for (const auto& each : gradients) stages.push_back(each.program);
+    connections_.make_group(stages);
+  }
+}
+
+// What the instructions name is looked up once: a step only walks through it.
+void BoundStep::bind_end() {
+  using Kind = Instruction::Kind;
+  using Over = Instruction::Over;
+  const auto stages = stages_by_leaf(plan_);
+  for (EndPhase& phase : end_of_step(plan_)) {
+    BoundPhase bound;
+    bound.phase = std::move(phase);
+    const Kind kind = bound.phase.kind;
+    const bool ties = kind == Kind::kReduce && bound.phase.over == Over::kPrograms;
+    if (ties || kind == Kind::kClip) bound.entries = gradients_->entries_of(bound.phase);
+    for (size_t entry : ties ? bound.entries : std::vector<size_t>()) {
+      const int leaf = gradients_->entries()[entry].leaf;
+      bound.workers.push_back(connections_.workers_of(stages.at(leaf)));
+    }
+    const bool norm_of_all = kind == Kind::kClip && bound.phase.over == Over::kAll;
+    if (norm_of_all && connections_.roles_on_workers()) bound.counts = counts_of(bound.entries);
+    end_.push_back(std::move(bound));
+  }
+}
+
+// A piece counts where it is; what several have, once.
+std::vector<bool> BoundStep::counts_of(const std::vector<size_t>& entries) const {
+  const auto stages = stages_by_leaf(plan_);
+  std::vector<bool> counts;
+  for (size_t index : entries) {
+    const StepGradients::Entry& entry = gradients_->entries()[index];
+    const std::vector<int> own = {gradients_->stage_of(entry)};
+    const std::vector<int>& holders = !entry.shard.is_cut() ? stages.at(entry.leaf) : own;
+    counts.push_back(first_holder(connections_, holders) == connections_.cluster().worker_index);
+  }
+  return counts;
+}
+
+bool BoundStep::clips_each_replica() const {
+  return std::any_of(end_.begin(), end_.end(), [](const BoundPhase& bound) {
+    return bound.phase.kind == Instruction::Kind::kClip &&
+           bound.phase.over == Instruction::Over::kReplica;
+  });
+}
+
+std::vector<int> BoundStep::devices_of_stage(size_t stage) const {
+  std::vector<int> devices;
+  for (int device = 0; device < replicas_.size(); ++device) {
+    if (static_cast<size_t>(place(device).stage) == stage) devices.push_back(device);
+  }
+  return devices;
+}
+
+// Stages run at the same time: what one of them writes no other one may touch.
+void BoundStep::check_state() const {
+  const auto touches = [](const Program& program, int leaf) {
+    const auto is_leaf = [&](SlotId id) {
+      const Slot& slot = program.slots[static_cast<size_t>(id)];
+      return slot.where == Slot::Where::kLeaf && slot.index == leaf;
+    };
+    bool any = false;
+    for (const auto& segment : program.segments) {
+      for (const auto& call : segment.calls) {
+        for_each_operand(call, [&](SlotId id) { any |= is_leaf(id); });
+      }
+    }
+    return any;
+  };
+  for (size_t writer = 0; writer < plan_.programs.size(); ++writer) {
+    const Program& writing = plan_.programs[writer];
+    for (int index : writing.written_leaves) {
+      for (size_t other = 0; other < plan_.programs.size(); ++other) {
+        // Parts write pieces, or copies of their own.
+        const bool together = placement().group(static_cast<int>(other)) ==
+                              placement().group(static_cast<int>(writer));
+        EPL_CHECK(together || !touches(plan_.programs[other], index),
+                  concat("stage ", writer, " of the pipeline writes `",
+                         writing.leaves[static_cast<size_t>(index)].name, "`, and stage ", other,
+                         " uses it as well"),
+                  placement().asked_by, "the module that owns it in one scope only");
+      }
+    }
+  }
+}
+
+const BoundLeaves::Leaf& BoundStep::leaf(size_t stage, int index) const {
+  return leaves_.of_programs[stage][static_cast<size_t>(index)];
+}
+
+std::vector<at::Tensor> BoundStep::leaves_for(int device) {
+  const auto stage = static_cast<size_t>(place(device).stage);
+  std::vector<at::Tensor> tensors;
+  for (const auto& each : leaves_.of_programs[stage]) tensors.push_back(each.tensor);
+  const bool first = device == devices_of_stage(stage)[0];
+  for (int index : program(device).written_leaves) {
+    if (first && owns_state(stage, index)) {
+      own_state_[static_cast<size_t>(device)].emplace_back();
+      continue;
+    }
+    at::Tensor& tensor = tensors[static_cast<size_t>(index)];
+    tensor = tensor.detach().clone();
+    own_state_[static_cast<size_t>(device)].push_back(tensor);
+  }
+  return tensors;
+}
+
+// Which rows of a micro batch this worker has, where its parts lie on several workers.
+Executor::GivenRows BoundStep::given_rows(int device) const {
+  const Place here = place(device);
+  const std::vector<int> stages = placement().stages_of(placement().group(here.stage));
+  for (size_t part = 0; part < stages.size(); ++part) {
+    for (int other = 0; other < replicas_.size(); ++other) {
+      const Place there = place(other);
+      if (there.replica == here.replica && there.stage == stages[part]) {
+        return {static_cast<int64_t>(part), static_cast<int64_t>(stages.size())};
+      }
+    }
+  }
+  return {};
+}
+
+bool BoundStep::rebind_if_moved() {
+  bool moved = false;
+  for (int device = 0; device < replicas_.size(); ++device) {
+    if (replicas_[device].arena.bytes() >= program(device).arena_bytes) continue;
+    // It was lost where a larger plan found no room.
+    replicas_.team.run([&](int each) { replicas_[each].arena.ensure(program(each).arena_bytes); });
+  }
+  for (auto& executor : executors_) moved |= executor->rebind_if_moved();
+  return moved;
+}
+
+void BoundStep::bind_updates(const StepOptimizers& optimizers, Gather others) {
+  gradients_->bind_updates(optimizers);
+  gathering_ = Gathering();
+  for (const auto& bound : end_) {
+    if (bound.phase.kind != Instruction::Kind::kGather) continue;
+    gathering_ = gathering_of(connections_, gradients_->held(), bound.phase, others);
+  }
+}
+
+void BoundStep::gather(Gather which) const {
+  gathering_of(connections_, gradients_->held(), which).run();
+}
+
+void BoundStep::begin(int64_t step) {
+  for (auto& exchange : exchanges_) {
+    if (exchange != nullptr) exchange->begin(step);
+  }
+  if (mail_ != nullptr) mail_->begin();
+}
+
+void BoundStep::finish() {
+  if (mail_ != nullptr) mail_->finish();
+}
+
+void BoundStep::run(int device, const std::vector<Batch>* micro_batches, DeviceRun& result) {
+  interpreters_[static_cast<size_t>(device)].run(
+      {micro_batches, plan_.seed, connections_.parts_of(replicas_.first + device)}, result);
+}
+
+void BoundStep::start_reductions(const EndPhase& reduce) {
+  for (const auto& [program, instruction] : reduce.instructions) {
+    const auto& exchange = exchanges_[static_cast<size_t>(program)];
+    if (exchange != nullptr) exchange->start(*instruction);
+  }
+}
+
+void BoundStep::wait_for_reductions() {
+  for (auto& exchange : exchanges_) {
+    if (exchange != nullptr) exchange->wait();
+  }
+}
+
+}  // namespace epl

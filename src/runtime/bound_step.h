@@ -1,0 +1,140 @@
+// BoundStep: a Plan bound to the devices of this worker, to the user's tensors and to the routes
+// between workers.
+//
+//   BoundStep step(plan, leaves, {replicas, connections, exchange_options});
+//   step.bind_updates(optimizers);
+//   step.hand_out_state();
+//   step.begin(number);
+//   team.run([&](int device) { step.run(device, &micro_batches, runs[device]); });
+//   step.finish();
+//   ... StepEnd (runtime/step_end.h) does the rest of the step
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/step_end.h"
+#include "runtime/connections.h"
+#include "runtime/executor.h"
+#include "runtime/gradient_exchange.h"
+#include "runtime/held_parameters.h"
+#include "runtime/interpreter.h"
+#include "runtime/local_replicas.h"
+#include "runtime/stage_mail.h"
+#include "runtime/step_gradients.h"
+#include "runtime/written_state.h"
+
+namespace epl {
+
+// The user's tensors that a plan reads: undefined for inputs and the seed.
+struct BoundLeaves {
+  struct Leaf {
+    at::Tensor tensor;
+    bool is_parameter = false;
+  };
+  std::vector<at::Tensor> users;               // by leaf: whole, as the user has them
+  std::vector<std::vector<Leaf>> of_programs;  // by program and leaf; constants may differ
+};
+
+// A phase of the step's end with what its instructions name, found once.
+struct BoundPhase {
+  EndPhase phase;
+  std::vector<size_t> entries;  // of StepGradients: what is clipped, or summed over programs
+  // Of each entry, where it is summed over programs: the workers that have some; null: this alone.
+  std::vector<Communicator*> workers;
+  // Of each entry, where reduced gradients of several workers are clipped: whether this one answers
+  // for it, so that each counts once in their norm.
+  std::vector<bool> counts;
+};
+
+class BoundStep {
+ public:
+  struct Where {
+    LocalReplicas& replicas;
+    Connections& connections;
+    ExchangeOptions exchange;
+  };
+  // The plan outlives it.
+  BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where);
+
+  const Plan& plan() const { return plan_; }
+  const Placement& placement() const { return connections_.placement(); }
+  const Connections& connections() const { return connections_; }
+  StepGradients& gradients() { return *gradients_; }
+  const StepGradients& gradients() const { return *gradients_; }
+  DeviceTeam& team() const { return replicas_.team; }
+  int devices() const { return replicas_.size(); }  // of this worker
+
+  // Of a device of this worker.
+  Place place(int device) const { return placement().place(replicas_.first + device); }
+  const Program& program(int device) const {
+    return plan_.programs[static_cast<size_t>(place(device).stage)];
+  }
+
+  // Binds anew what lies elsewhere than it did. Returns whether anything did.
+  bool rebind_if_moved();
+
+  // `others`: which of the parameters that go on without a gradient are gathered.
+  void bind_updates(const StepOptimizers& optimizers, Gather others);
+
+  // Before and after all devices have run.
+  void begin(int64_t step);
+  void finish();
+  void give_up() { connections_.renew_parts(); }  // where a device has failed
+  // On the thread of `device`: its program up to the end of the step. `micro_batches`: null where
+  // its stage does not read the batch.
+  void run(int device, const std::vector<Batch>* micro_batches, DeviceRun& result);
+
+  // What ends the step on this worker. StepEnd calls the handlers below.
+  const std::vector<BoundPhase>& end() const { return end_; }
+  bool clips_each_replica() const;
+
+  // Groups of gradients that set out only after the run do so now.
+  void start_reductions(const EndPhase& reduce);
+  void wait_for_reductions();
+
+  // State that the step writes (running statistics) is the user's own on the first device of its
+  // stage and a copy on the others: handed out before the run, and brought together after it,
+  // before the update.
+  void hand_out_state();
+  void merge_state(const EndPhase& merge);
+
+  void gather() const { gathering_.run(); }
+  // Beside a step; all workers call it.
+  void gather(Gather which) const;
+
+ private:
+  void make_executors();
+  void make_exchanges(const ExchangeOptions& options);
+  void make_gradients();
+  std::vector<at::Tensor> leaves_for(int device);
+  const BoundLeaves::Leaf& leaf(size_t stage, int index) const;
+  bool owns_state(size_t stage, int index) const;
+  WrittenState::Merge merge_of(size_t stage, int index) const;
+  WrittenState written_state(size_t stage, int index) const;
+  at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
+  Executor::GivenRows given_rows(int device) const;
+  void make_groups();
+  void check_state() const;
+  std::vector<int> devices_of_stage(size_t stage) const;
+  void bind_end();
+  std::vector<bool> counts_of(const std::vector<size_t>& entries) const;
+
+  const Plan& plan_;
+  const BoundLeaves leaves_;
+  LocalReplicas& replicas_;
+  Connections& connections_;
+  // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
+  std::vector<std::vector<at::Tensor>> own_state_;
+  // By stage and written leaf, where it decides how they are merged: what was there before the run.
+  std::vector<std::vector<at::Tensor>> state_before_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
+  std::unique_ptr<StageMail> mail_;                           // null where there is one stage
+  std::vector<Interpreter> interpreters_;                     // by device
+  std::unique_ptr<StepGradients> gradients_;
+  std::vector<BoundPhase> end_;
+  Gathering gathering_;
+};
+
+}  // namespace epl

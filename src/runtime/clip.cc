@@ -1,0 +1,73 @@
+#include "runtime/clip.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace epl {
+namespace {
+
+at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double type) {
+  std::vector<at::Tensor> norms;
+  const bool largest = type == std::numeric_limits<double>::infinity();
+  for (const auto& gradient : gradients) {
+    norms.push_back(largest ? gradient.abs().max() : gradient.norm(type));
+  }
+  if (norms.size() == 1) return norms[0];
+  return largest ? at::max(at::stack(norms)) : at::stack(norms).norm(type);
+}
+
+}  // namespace
+
+ClipOptions ClipOptions::norm_alone() const {
+  ClipOptions asked = *this;
+  if (norm > 0) asked.norm = std::numeric_limits<double>::infinity();
+  asked.value = 0;
+  return asked;
+}
+
+double clip_gradients(const std::vector<at::Tensor>& gradients, const ClipOptions& options,
+                      double scale) {
+  double norm = 0;
+  if (options.norm > 0 && !gradients.empty()) {
+    const at::Tensor total = total_norm(gradients, options.norm_type) * scale;
+    norm = total.item<double>();
+    if (std::isinf(options.norm)) return norm;
+    const at::Tensor factor = at::clamp_max(options.norm / (total + 1e-6), 1.0);
+    for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
+  }
+  if (options.value > 0) {
+    const double bound = options.value / scale;
+    for (const auto& gradient : gradients) at::Tensor(gradient).clamp_(-bound, bound);
+  }
+  return norm;
+}
+
+double clip_gradients_of_workers(const std::vector<at::Tensor>& gradients,
+                                 const std::vector<bool>& counts, const ClipOptions& options,
+                                 Communicator& workers) {
+  double norm = 0;
+  if (options.norm > 0) {
+    std::vector<at::Tensor> counted;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (counts[i]) counted.push_back(gradients[i]);
+    }
+    const double type = options.norm_type;
+    const bool largest = type == std::numeric_limits<double>::infinity();
+    const double own = counted.empty() ? 0 : total_norm(counted, type).item<double>();
+    const at::Tensor total = at::full({1}, largest ? own : std::pow(own, type), at::kDouble);
+    workers.all_reduce({total}, largest ? ReduceOp::kMax : ReduceOp::kSum);
+    norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / type);
+    if (std::isinf(options.norm)) return norm;
+    const double factor = std::min(1.0, options.norm / (norm + 1e-6));
+    for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
+  }
+  ClipOptions by_value = options;
+  by_value.norm = 0;
+  clip_gradients(gradients, by_value);
+  return norm;
+}
+
+}  // namespace epl

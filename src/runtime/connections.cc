@@ -1,0 +1,119 @@
+#include "runtime/connections.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+
+namespace epl {
+namespace {
+
+bool has(const std::vector<int>& list, int value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// For each replica the devices that its operators are cut over.
+std::vector<std::vector<int>> groups_of_parts(const Placement& placement) {
+  std::vector<std::vector<int>> groups;
+  for (int replica = 0; replica < placement.replicas; ++replica) {
+    for (int group = 0; group < placement.groups(); ++group) {
+      const std::vector<int> stages = placement.stages_of(group);
+      if (stages.size() == 1) continue;
+      std::vector<int>& devices = groups.emplace_back();
+      for (int stage : stages) devices.push_back(placement.device({replica, stage, 0}));
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+Connections::Connections(const WorkerLinks& links, const Placement& placement)
+    : links_(links),
+      placement_(placement),
+      mailbox_(links.watch, links.deadline, links.cluster.local_devices()),
+      groups_of_parts_(links, groups_of_parts(placement)) {
+  if (!roles_on_workers()) {
+    by_stage_.assign(static_cast<size_t>(placement.stages()), &links.routes);
+    return;
+  }
+  make_routes();
+  make_device_routes();
+}
+
+// The lanes end before the communicators that they drive.
+Connections::~Connections() {
+  for (auto& each : between_devices_) each.route.lane.reset();
+  for (auto& routes : routes_) {
+    for (auto& route : routes) route.lane.reset();
+  }
+}
+
+std::vector<int> Connections::workers_with(const std::vector<int>& stages) const {
+  std::set<int> workers;
+  for (int stage : stages) {
+    for (int worker : placement_.workers_of(stage, links_.cluster)) workers.insert(worker);
+  }
+  return {workers.begin(), workers.end()};
+}
+
+void Connections::make_routes() {
+  routes_.resize(static_cast<size_t>(placement_.stages()));
+  for (int stage = 0; stage < placement_.stages(); ++stage) {
+    const std::vector<int> workers = workers_with({stage});
+    auto& routes = routes_[static_cast<size_t>(stage)];
+    by_stage_.push_back(&routes);
+    if (workers.size() == 1) continue;
+    for (size_t i = 0; i < links_.routes.size(); ++i) {
+      auto group = links_.routes[i].communicator->group(workers);
+      auto lane = std::make_unique<Lane>(concat("epl stage ", stage, ".", i), links_.watch,
+                                         links_.deadline);
+      routes.push_back({std::move(group), std::move(lane)});
+    }
+  }
+}
+
+// One for each pair of devices of a replica that lie on different workers: which of them have
+// something to say to each other depends on the step.
+void Connections::make_device_routes() {
+  const Cluster& cluster = links_.cluster;
+  for (int from = 0; from < cluster.total_gpu_num; ++from) {
+    for (int to = 0; to < cluster.total_gpu_num; ++to) {
+      const Place sender = placement_.place(from);
+      const Place receiver = placement_.place(to);
+      const int ends[] = {worker_of(from, cluster), worker_of(to, cluster)};
+      if (sender.replica != receiver.replica || sender.stage == receiver.stage) continue;
+      if (ends[0] == ends[1]) continue;
+      auto communicator = links_.workers->group({ends[0], ends[1]});
+      if (!has({ends[0], ends[1]}, cluster.worker_index)) continue;
+      DeviceRoute made;
+      made.from = from;
+      made.to = to;
+      made.peer_rank = ends[0] == cluster.worker_index ? 1 : 0;
+      made.route.communicator = std::move(communicator);
+      made.route.lane =
+          std::make_unique<Lane>(concat("epl ", from, " to ", to), links_.watch, links_.deadline);
+      between_devices_.push_back(std::move(made));
+    }
+  }
+}
+
+void Connections::make_group(const std::vector<int>& stages) {
+  const std::vector<int> workers = workers_with(stages);
+  const bool whole = static_cast<int>(workers.size()) == links_.cluster.worker_num;
+  if (whole || workers.size() == 1 || groups_.count(workers) != 0) return;
+  groups_[workers] = links_.workers->group(workers);
+}
+
+const std::vector<Route>& Connections::routes(int stage) const {
+  return *by_stage_[static_cast<size_t>(stage)];
+}
+
+Communicator* Connections::workers_of(const std::vector<int>& stages) const {
+  const std::vector<int> workers = workers_with(stages);
+  if (workers.size() == 1) return nullptr;
+  const auto group = groups_.find(workers);
+  return group == groups_.end() ? links_.workers : group->second.get();
+}
+
+}  // namespace epl
