@@ -17,7 +17,7 @@ size_t worker_with(const ClusterShape& cluster, int device) {
   return worker;
 }
 
-DeviceSpeed slower(const DeviceSpeed& a, const DeviceSpeed& b) {
+DeviceSpeed slowest_of(const DeviceSpeed& a, const DeviceSpeed& b) {
   return {std::min(a.flops_per_second, b.flops_per_second),
           std::min(a.bytes_per_second, b.bytes_per_second),
           std::max(a.seconds_per_call, b.seconds_per_call)};
@@ -40,7 +40,7 @@ Machine machine_of(const ClusterShape& cluster, const std::vector<int>& devices)
   for (size_t worker : workers) {
     const size_t row = std::min(worker, cluster.worker_speeds.size() - 1);
     const DeviceSpeed& speed = cluster.worker_speeds[row];
-    machine.device = first ? speed : slower(machine.device, speed);
+    machine.device = first ? speed : slowest_of(machine.device, speed);
     first = false;
   }
   return machine;

@@ -43,7 +43,7 @@ Rules whole_rules() {
       {"aten::randperm", in_widest().draws_by_overload("generator", 1)},
       {"aten::randint_like.low_dtype",
        in_widest().draws_by_filling("aten::random", "from", 2, 0, 0)},
-      {"aten::_fused_dropout", in_widest().draws_from_process()},
+      {"aten::_fused_dropout", in_widest().draws()},
 
       // Numbers that count or are asked for.
       {"aten::_local_scalar_dense", in_widest()},
