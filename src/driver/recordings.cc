@@ -436,6 +436,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
   GradientHistory& history = subject_.job.gradient_history();
   const bool woke = kZeroGradLeavesZeros && last_->bound().gradients().somebody_woke();
   if (changed || moved || woke || history.version() != bound_history_) {
+    bound_history_ = -1;  // a step that is refused here is bound, or refused, once more
     last_->bind_updates(subject_.model, history, gathers() ? Gather::kAll : Gather::kRead);
     bound_history_ = history.version();
   }

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "ir/text.h"
+#include "model/torch_optimizer.h"
 #include "plan/lower.h"
 
 namespace epl {

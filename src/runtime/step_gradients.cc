@@ -127,9 +127,11 @@ std::vector<HeldParameter> StepGradients::given() const {
     for (int stage : stages) {
       const Program& holder = plan_.programs[static_cast<size_t>(stage)];
       const PlanLeaf& own = holder.leaves[static_cast<size_t>(index)];
-      if (!own.shard.is_cut()) break;
-      held.shards.push_back(own.shard);
+      if (own.shard.is_cut()) held.shards.push_back(own.shard);
     }
+    EPL_ASSERT(held.shards.empty() || held.shards.size() == stages.size(),
+               concat("`", plan_.programs[0].leaves[static_cast<size_t>(index)].name,
+                      "` is whole in one program and cut in another"));
     held.readers = readers_of(held.parameter);
     given.push_back(std::move(held));
   }

@@ -220,12 +220,27 @@ class UnitMaker {
         facts.made = {Layout::whole()};
       }
       const bool has_home = !request_.homes.empty() && request_.homes[i];
-      if (parameter && has_home) facts.made = {*request_.homes[i]};
+      if (parameter && has_home) {
+        check_home(leaf);
+        facts.made = {*request_.homes[i]};
+      }
       facts.price.assign(facts.made.size(), {});
       if (facts.stays) keep_views(leaf.value);
       const bool priced = parameter && facts.made.size() > 1;
       if (priced) facts.price[0] = price_of_whole(type(leaf.value));
     }
+  }
+
+  // Other stages take a parameter whole, so that gradients of its pieces and theirs could not be
+  // added.
+  void check_home(const Leaf& leaf) const {
+    const auto index = static_cast<size_t>(&leaf - graph_.leaves.data());
+    EPL_CHECK(!request_.homes[index]->is_cut() || read_outside_.count(leaf.value) == 0,
+              concat("`", leaf.name,
+                     "` was cut over devices by an earlier step, and another stage of this one "
+                     "uses it as well"),
+              request_.asked_by,
+              "steps that use it in the same stages, or all devices on one worker");
   }
 
   // Under replicate parameters are whole, whoever else would have them cut.

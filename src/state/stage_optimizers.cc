@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "base/check.h"
+
 namespace epl {
 namespace {
 
@@ -12,6 +14,10 @@ std::vector<std::vector<size_t>> numbers_by_worker(const StatesOnWorkers& where,
   for (size_t number = 0; number < names.size(); ++number) {
     const StateEntry* const entry = where.map.find(names[number]);
     if (entry == nullptr || !entry->home) continue;
+    EPL_CHECK(!entry->home->stages.empty(),
+              concat("the states of `", names[number],
+                     "` lie where another trainer with other stages has put them"),
+              "epl::Trainer::save", "save() of the trainer that stepped last");
     const int speaks = StateMap::workers_of(*entry, where.placement, where.cluster)[0];
     numbers[static_cast<size_t>(speaks)].push_back(number);
   }

@@ -164,6 +164,8 @@ std::map<int, Home> homes_of(const Plan& plan) {
       home.stages.push_back(static_cast<int>(number));
       const PlanLeaf& own = program.leaves[static_cast<size_t>(gradient.leaf)];
       if (own.shard.is_cut()) home.shards.push_back(own.shard);
+      EPL_ASSERT(home.shards.empty() || home.shards.size() == home.stages.size(),
+                 concat("`", own.name, "` is whole in one program and cut in another"));
     }
   }
   return homes;

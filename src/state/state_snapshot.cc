@@ -24,7 +24,7 @@ std::vector<at::Generator> generators_of(const Graph& graph) {
 StateSnapshot::StateSnapshot(const std::vector<at::Tensor>& tensors,
                              const std::vector<at::Generator>& generators) {
   for (const at::Tensor& tensor : tensors) {
-    contents_.emplace_back(tensor.detach(), tensor.detach().clone());
+    contents_.emplace_back(tensor, tensor.detach().clone());
   }
   for (const at::Generator& generator : generators) {
     generators_.emplace_back(generator, generator.get_state());
@@ -33,7 +33,8 @@ StateSnapshot::StateSnapshot(const std::vector<at::Tensor>& tensors,
 
 void StateSnapshot::restore() const {
   const c10::AutoGradMode no_grad(false);
-  for (const auto& [tensor, contents] : contents_) at::Tensor(tensor).copy_(contents);
+  // The tensor's memory of now: the run may have given it other memory.
+  for (const auto& [tensor, contents] : contents_) tensor.detach().copy_(contents);
   for (const auto& [generator, state] : generators_) at::Generator(generator).set_state(state);
 }
 
