@@ -47,6 +47,7 @@ Rules whole_rules() {
 
       // Numbers that count or are asked for.
       {"aten::_local_scalar_dense", in_widest()},
+      {"aten::aminmax", in_widest()},
       {"aten::arange", in_widest()},
       {"aten::equal", in_widest()},
       {"aten::scalar_tensor", in_widest()},
