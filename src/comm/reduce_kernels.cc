@@ -137,7 +137,11 @@ inline bool throw_each_other_out(const void* a, const void* b) {
 template <typename T, typename Op, bool kMean, int kTargets>
 EPL_INLINE void combine_two_directly(const T* a, const T* b, T* x, T* y, int64_t count) {
   using W = WideFor<T, Op>;
+#ifdef __clang__
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
   for (int64_t i = 0; i < count; ++i) {
     const W value = Op::template combine<W>(static_cast<W>(a[i]), static_cast<W>(b[i]));
     const T result = static_cast<T>(finish<W, kMean>(value, static_cast<W>(2)));

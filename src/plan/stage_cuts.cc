@@ -18,7 +18,7 @@ constexpr double kImpossible = std::numeric_limits<double>::infinity();
 class Prices {
  public:
   Prices(const StageModel& model, const StageCutsRequest& request)
-      : model_(model), request_(request), seconds_before_(1, 0) {
+      : request_(request), seconds_before_(1, 0) {
     for (double seconds : model.seconds)
       seconds_before_.push_back(seconds_before_.back() + seconds);
   }
@@ -39,7 +39,6 @@ class Prices {
  private:
   double at(int position) const { return seconds_before_[static_cast<size_t>(position)]; }
 
-  const StageModel& model_;
   const StageCutsRequest& request_;
   std::vector<double> seconds_before_;  // by position, and behind the last one
 };

@@ -136,7 +136,7 @@ struct ResNet : torch::nn::Module {
     }
     fc = register_module("fc", torch::nn::Linear(in, classes));
     for (auto& module : modules(/*include_self=*/false)) {
-      if (auto* conv = module->as<torch::nn::Conv2d>()) {
+      if (auto* conv = module->template as<torch::nn::Conv2d>()) {
         torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
       }
     }

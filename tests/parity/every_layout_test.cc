@@ -143,7 +143,7 @@ TEST_P(EveryLayout, Split) {
   if (draws()) GTEST_SKIP() << "devices draw numbers of their own for what they share";
   for (int devices : {2, 3}) {
     EXPECT_TRUE(parity(scoped({split(devices, "all")}), text, kRounding,
-                       Variant().steps(3).stages({devices}).devices(devices).micro_batches(2)))
+                       Variant().steps(3).stages(devices).devices(devices).micro_batches(2)))
         << devices << " devices";
   }
 }

@@ -30,7 +30,7 @@ inline std::vector<std::string> split_model_names() {
 inline Variant split_over(int devices, int micro_batches = 1, int replicas = 1) {
   return Variant()
       .steps(3)
-      .stages({devices})
+      .stages(devices)
       .devices(devices * replicas)
       .micro_batches(micro_batches);
 }

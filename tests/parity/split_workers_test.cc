@@ -12,7 +12,7 @@ class SplitWorkers : public testing::TestWithParam<std::string> {
   testing::AssertionResult trains(int devices, std::vector<int> workers, int micro_batches = 1) {
     const Variant variant = Variant()
                                 .steps(3)
-                                .stages({devices})
+                                .stages(devices)
                                 .workers(std::move(workers))
                                 .micro_batches(micro_batches)
                                 .without_states();
@@ -39,7 +39,7 @@ TEST(SplitBatches, MayHoldATensorThatNobodyReads) {
     batch.push_back(torch::randn({batch[0].size(0), 3}));
     return batch;
   };
-  const Variant variant = Variant().steps(3).stages({2}).workers({1, 1}).without_states();
+  const Variant variant = Variant().steps(3).stages(2).workers({1, 1}).without_states();
   EXPECT_TRUE(trains_split(model, 2, variant));
 }
 
