@@ -76,7 +76,7 @@ Spread spread_of(const std::string& mode, Dice& dice, int steps) {
     spread.parts = micro_batches * replicas;
   } else if (mode == "split") {
     spread.split = few(2, 3);
-    variant.stages({spread.split}).devices(spread.split).clip_after();
+    variant.stages(spread.split).devices(spread.split).clip_after();
   } else {
     throw std::runtime_error("no mode " + mode);
   }
