@@ -76,8 +76,9 @@ struct LstmStep : torch::nn::Module {
   LstmStep() : cell(3, 4) { register_module("cell", cell); }
 
   torch::Tensor forward(torch::Tensor x) {
-    auto state = std::make_tuple(torch::zeros({x.size(0), 4}), torch::zeros({x.size(0), 4}));
-    return std::get<0>(cell(x, state));
+    const torch::Tensor memory = torch::zeros({x.size(0), 4});  // made first by any compiler
+    const torch::Tensor hidden = torch::zeros({x.size(0), 4});
+    return std::get<0>(cell(x, std::make_tuple(hidden, memory)));
   }
 
   torch::nn::LSTMCell cell;
