@@ -21,10 +21,14 @@ namespace epl::bench {
 
 inline const char* const kPython = "/usr/bin/python3";  // Debian's, which python3-torch belongs to
 
-inline bool torch_is_installed() {
+// Whether it has a module: "torch", "torch.distributed.pipeline".
+inline bool python_has(const std::string& module) {
   Side probe(kPython, {{"-c",
                         "import importlib.util as util\n"
-                        "print(int(util.find_spec('torch') is not None))"},
+                        "try: print(int(util.find_spec('" +
+                            module +
+                            "') is not None))\n"
+                            "except ModuleNotFoundError: print(0)"},
                        kPython});
   try {
     return probe.answer().at(0) == 1;
@@ -32,6 +36,8 @@ inline bool torch_is_installed() {
     return false;  // there is no such python
   }
 }
+
+inline bool torch_is_installed() { return python_has("torch"); }
 
 inline std::string free_port() {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);

@@ -8,7 +8,8 @@
 //   one_device   EPL, one device: the micro batches one after another, their gradients summed
 //   pipeline     EPL, one process with two devices, a stage each: PreferBackward (1F1B)
 //   zero_bubble  the same, ZeroBubble
-//   pipe         PyTorch's torch.distributed.pipeline.sync.Pipe (bench/peers/pipeline.py)
+//   pipe         PyTorch's torch.distributed.pipeline.sync.Pipe (bench/peers/pipeline.py), which
+//                later versions do not have
 //   hand_1f1b    two processes with a stage each over gloo, written by hand (the same file)
 //   two_at_once  one_device in two processes at once that know nothing of each other; for
 //                information: what the cores take from each other
@@ -192,6 +193,10 @@ int run_all(const Arguments& arguments) {
         "PyTorch\n",
         kPython);
     sides.erase(std::remove_if(sides.begin(), sides.end(), is_of_torch), sides.end());
+  } else if (!python_has("torch.distributed.pipeline")) {
+    std::fprintf(stderr,
+                 "this PyTorch has no torch.distributed.pipeline: nothing is compared with Pipe\n");
+    sides.erase(std::remove(sides.begin(), sides.end(), "pipe"), sides.end());
   }
   std::vector<Result> results;
   for (const auto& asked : arguments.cases()) results.push_back(run(asked, arguments, sides));
