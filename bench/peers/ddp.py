@@ -14,6 +14,9 @@ import os
 import sys
 import time
 
+# Debian builds PyTorch without libuv, which its store asks for from 2.4 on.
+os.environ.setdefault("USE_LIBUV", "0")
+
 import torch
 import torch.distributed as dist
 

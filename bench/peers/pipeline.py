@@ -19,6 +19,9 @@ import sys
 import time
 import warnings
 
+# Debian builds PyTorch without libuv, which its store asks for from 2.4 on.
+os.environ.setdefault("USE_LIBUV", "0")
+
 import torch
 import torch.distributed as dist
 
