@@ -1,5 +1,7 @@
 #include "driver/micro_batches.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -73,6 +75,30 @@ void check_same_shapes(const Batch& first, const Batch& now, int number, const C
   }
 }
 
+bool lie_side_by_side(const std::vector<at::Tensor>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].layout() != c10::kStrided || parts[i].requires_grad()) return false;
+    if (i == 0) continue;
+    const at::Tensor& before = parts[i - 1];
+    const bool next =
+        parts[i].is_alias_of(before) && parts[i].strides() == before.strides() &&
+        parts[i].sizes().slice(1) == before.sizes().slice(1) &&
+        parts[i].storage_offset() == before.storage_offset() + before.size(0) * before.stride(0);
+    if (!next) return false;
+  }
+  return true;
+}
+
+at::Tensor joined_tensor(const std::vector<at::Tensor>& parts) {
+  const at::Tensor& first = parts[0];
+  if (parts.size() == 1 || first.dim() == 0) return first;
+  const c10::AutoGradMode no_grad(false);
+  if (!lie_side_by_side(parts)) return at::cat(parts).requires_grad_(first.requires_grad());
+  std::vector<int64_t> sizes = first.sizes().vec();
+  for (size_t i = 1; i < parts.size(); ++i) sizes[0] += parts[i].size(0);
+  return first.as_strided(sizes, first.strides(), first.storage_offset());
+}
+
 }  // namespace
 
 Batch sample_of(const Batch& batch, int64_t parts) {
@@ -109,6 +135,33 @@ DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
     }
   }
   return result;
+}
+
+std::vector<int> readers_of(const Placement& placement, const Cluster& cluster) {
+  std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
+  if (!readers.empty()) return readers;
+  const int replica = placement.place(cluster.first_device()).replica;
+  const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
+  return placement.devices_of_group(0, worker, cluster);
+}
+
+Batch repeat_rows(const Batch& batch, int times) {
+  Batch repeated;
+  for (const auto& tensor : batch) {
+    const std::vector<at::Tensor> copies(static_cast<size_t>(times), tensor);
+    repeated.push_back(tensor.dim() == 0 ? tensor : at::cat(copies));
+  }
+  return repeated;
+}
+
+Batch joined_rows(const std::vector<const Batch*>& slices) {
+  Batch joined;
+  for (size_t i = 0; i < slices[0]->size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (const Batch* slice : slices) parts.push_back((*slice)[i]);
+    joined.push_back(joined_tensor(parts));
+  }
+  return joined;
 }
 
 DeviceBatches draw_micro_batches(const BatchSource& source, const Shares& shares,

@@ -9,6 +9,8 @@
 
 #include <vector>
 
+#include "program/placement.h"
+
 namespace epl {
 
 // How a step's rows are shared out on this worker.
@@ -20,6 +22,10 @@ struct Shares {
 
   int devices() const { return replicas * slices; }
 };
+
+// The devices whose rows this worker is handed: those that it has of the first stage. One that has
+// none takes a batch of the shape that those get which it works with, to record by.
+std::vector<int> readers_of(const Placement& placement, const Cluster& cluster);
 
 // For each device its micro batches.
 using DeviceBatches = std::vector<std::vector<Batch>>;
@@ -34,6 +40,14 @@ bool divides_evenly(const Batch& batch, const Shares& shares);
 // Sizes that do not divide are an Error with the numbers in it.
 DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
                                      const Config& config);
+
+// The rows of several slices of a micro batch, in their order: one view of the tensors that they
+// were cut from where they lie side by side, else a copy.
+Batch joined_rows(const std::vector<const Batch*>& slices);
+
+// The rows of the batch (dim 0 of every tensor that has one) so many times, one copy behind the
+// other.
+Batch repeat_rows(const Batch& batch, int times);
 
 // The source is called once a micro batch of each replica.
 DeviceBatches draw_micro_batches(const BatchSource& source, const Shares& shares,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -34,25 +33,6 @@ ExchangeOptions exchange_options(const Config& config) {
   return options;
 }
 
-// So few rows of a device of the first stage that any stage's device has a multiple of them.
-Batch first_rows(const Batch& batch, int devices, int all, const Placement& placement) {
-  if (devices == all) return batch;
-  Batch result;
-  for (const auto& tensor : batch) {
-    if (tensor.dim() == 0) {
-      result.push_back(tensor);
-      continue;
-    }
-    const int64_t rows = tensor.size(0) * devices;
-    EPL_CHECK(rows % all == 0,
-              concat("a micro batch of ", rows, " rows cannot be cut over stages of ",
-                     join(placement.stage_devices, ", "), " devices"),
-              placement.asked_by, concat("a multiple of ", all, " rows a micro batch"));
-    result.push_back(tensor.narrow(0, 0, rows / all));
-  }
-  return result;
-}
-
 // How its copy lies in memory: rand_like() fills it in that order.
 void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
   const bool ordinary = tensor.layout() != c10::kStrided || tensor.is_contiguous();
@@ -62,23 +42,6 @@ void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
   for (size_t dim = 0; dim < strides.size(); ++dim) {
     key.push_back(tensor.size(static_cast<int64_t>(dim)) == 1 ? 0 : strides[dim]);
   }
-}
-
-// One of `parts` slices of a batch.
-Batch slice_of(const Batch& batch, int parts, const Placement& placement) {
-  Batch result;
-  for (const auto& tensor : batch) {
-    if (tensor.dim() == 0) {
-      result.push_back(tensor);
-      continue;
-    }
-    EPL_CHECK(
-        tensor.size(0) % parts == 0,
-        concat("a micro batch of ", tensor.size(0), " rows cannot be cut over ", parts, " devices"),
-        placement.asked_by, concat("a multiple of ", parts, " rows a micro batch"));
-    result.push_back(tensor.narrow(0, 0, tensor.size(0) / parts));
-  }
-  return result;
 }
 
 }  // namespace
@@ -279,65 +242,29 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole, 
   return *placement_;
 }
 
+// Devices of other workers have rows of their own: those of this one stand for them.
+int Recordings::times_of_rows() const {
+  const int all = placement_->devices_of_group(0);
+  const auto here = static_cast<int>(readers_of(*placement_, subject_.job.cluster()).size());
+  return all / std::min(all, here);
+}
+
 // Takes the probe, where that is what it recorded.
-Recordings::Recorded Recordings::record_first(const Batch& batch, int times, bool probed) {
-  probed = probed && probe_ && probe_->key == key_of(batch);
+Recordings::Recorded Recordings::record_step(const Batch& batch) {
+  const int times = times_of_rows();
+  const bool probed = times == 1 && probe_ && probe_->key == key_of(batch);
   Recorded result;
-  result.comparable = !probed || probe_->of_this_step;
+  result.comparable = times == 1 && (!probed || probe_->of_this_step);
   // Not a copy of the batch: what shares its memory is looked for.
   result.capture =
       probed ? std::move(probe_->capture)
              : record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
   probe_.reset();
-  expect_again(batch, result.capture.graph, probed ? 1 : times);
+  expect_again(batch, result.capture.graph, times);
   check_replayable(batch, result.capture);
-  return result;
-}
-
-// Each stage sees the rows of a micro batch over its number of devices. Recordings repeat the same
-// rows, as few as the smallest needs.
-Recordings::Recorded Recordings::record_all_sizes(const Batch& batch) {
-  Recorded result = record_first(batch, 1, true);
-  const Placement placement = *placement_;
-  const std::set<int> counts(placement.stage_devices.begin(), placement.stage_devices.end());
-  int all = 1;
-  for (int devices : counts) all = std::lcm(all, devices);
-  const int first = placement.stage_devices[0];
-  std::map<int, Graph>& graphs = result.step.graphs;
-  if (all > 1) {
-    const Batch unit = first_rows(batch, first, all, placement);
-    result.step.users_backward = result.capture.users_backward;
-    // The first stage runs what was recorded with its own rows: so do its guards.
-    if (first > 1) {
-      graphs.emplace(1, record(repeat_rows(unit, all), subject_.plain_seed).graph);
-    }
-    for (int devices : counts) {
-      const bool is_first = devices == first && all == first;  // has the same rows
-      if (devices == 1 || is_first) continue;
-      graphs.emplace(devices, record(repeat_rows(unit, all / devices), subject_.plain_seed).graph);
-    }
-  }
-  graphs.emplace(first, std::move(result.capture.graph));
-  return result;
-}
-
-// `batch` has this worker's rows of a micro batch that all parts look at.
-Recordings::Recorded Recordings::record_parts(const Batch& batch) {
-  const Placement& placement = *placement_;
-  const Cluster& cluster = subject_.job.cluster();
-  const int parts = placement.parts(0);
-  const auto devices =
-      static_cast<int>(placement.devices_of_group(0, cluster.worker_index, cluster).size());
-  const int here = std::min(parts, devices);
-  Recorded result = record_first(batch, parts / here, here == parts);
-  result.step.users_backward = result.capture.users_backward;
-  const bool sliced = has_slices(result.capture.graph);
-  if (sliced) {
-    Capture slice = record(slice_of(batch, here, placement), subject_.plain_seed);
-    result.step.graphs.emplace(parts, std::move(slice.graph));
-  }
-  result.comparable &= here == parts && !sliced;
-  result.step.graphs.emplace(1, std::move(result.capture.graph));
+  result.step.whole = std::move(result.capture.graph);
+  result.step.cuts = cuts();
+  result.step.made_under = scopes_of_leaves(result.step.whole);
   return result;
 }
 
@@ -378,10 +305,7 @@ void Recordings::tell_once(const std::string& remark, bool& told) const {
 
 std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   if (!placement_) placement(batch, batch, subject_.plain_seed);
-  const bool parts = placement_->splits() && !placement_->is_pipeline();
-  Recorded recorded = parts ? record_parts(batch) : record_all_sizes(batch);
-  recorded.step.cuts = cuts();
-  recorded.step.made_under = scopes_of_leaves(recorded.step.whole());
+  Recorded recorded = record_step(batch);
   CompiledStep compiled =
       compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, compile_options());
   tell_once(compiled.loss_remark, told_of_loss_);

@@ -46,8 +46,8 @@ class Recordings {
   };
   explicit Recordings(const Subject& subject) : subject_(subject) {}
 
-  // The recording for this batch, made where there is none. `sample` is the number of the micro
-  // batch on this worker, `step` that of the step.
+  // The recording for this batch, made where there is none. It has this worker's rows of a micro
+  // batch. `sample` is its number on this worker, `step` that of the step.
   ReadyStep& find(const Batch& batch, int sample, int64_t step);
   // Whether one was made, or can be made of what is recorded, without calling the function.
   bool has_recorded(const Batch& batch) const;
@@ -128,10 +128,9 @@ class Recordings {
     Capture capture;         // the first recording, without its graph
     bool comparable = true;  // its loss is that of this step's batch, on the rows that devices see
   };
-  // `times`: how often the rows of the batch are in it; `probed`: the probe may have been it.
-  Recorded record_first(const Batch& batch, int times, bool probed);
-  Recorded record_all_sizes(const Batch& batch);
-  Recorded record_parts(const Batch& batch);
+  // `batch` has this worker's rows of a micro batch.
+  Recorded record_step(const Batch& batch);
+  int times_of_rows() const;  // how often they are in what is recorded
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
   CompileOptions compile_options() const;

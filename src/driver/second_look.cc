@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "capture/same_step.h"
-#include "capture/two_sizes.h"
+#include "driver/micro_batches.h"
 #include "driver/recordings.h"
 
 namespace epl {

@@ -75,8 +75,6 @@ bool Trainer::Impl::stays_whole(const Rows& rows, const Shares& shares) const {
          !rows.even(shares);
 }
 
-// The rows of a worker are those of the first-stage devices that it has. One that has none takes a
-// batch of the shape that those get which it works with, to record by.
 Shares Trainer::Impl::shares(const Rows& rows, const GivenBatch& given) {
   Shares likely;
   likely.replicas = replicas.size();
@@ -84,14 +82,8 @@ Shares Trainer::Impl::shares(const Rows& rows, const GivenBatch& given) {
   const Placement& placement = recordings.placement(given.seen, given.whole, seed);
   check_rows_are_read(*job, placement, given.whole, steps);
   const Cluster& cluster = job->cluster();
-  std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
-  if (readers.empty()) {
-    const int replica = placement.place(cluster.first_device()).replica;
-    const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
-    readers = placement.devices_of_group(0, worker, cluster);
-  }
   Shares shares;
-  const auto here = static_cast<int>(readers.size());
+  const auto here = static_cast<int>(readers_of(placement, cluster).size());
   const int devices = std::min(placement.devices_of_group(0), here);
   // Devices that operators are cut over all look at the same micro batch.
   shares.slices = placement.parts(0) > 1 ? 1 : devices;
@@ -130,8 +122,9 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
   const bool wants_plain = recordings.can_run_plainly() &&
                            (recordings.wants_second_look() || !recordings.unreplayable().empty());
   plain_next = wants_plain;
+  Batch scratch;
   all_recorded = recordings.last() == nullptr && recordings.unreplayable().empty() &&
-                 recordings.has_recorded(batches[0][0]);
+                 recordings.has_recorded(micro_batch(batches, 0, 0, scratch));
   const std::vector<uint64_t> drawn =
       devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
   double all_drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);

@@ -82,7 +82,8 @@ struct Trainer::Impl {
   void tell_of_plain_steps();
   void tell_of_unverified();
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
-  void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  void check_replay(ReadyStep& ready, const DeviceBatches& batches,
+                    const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
   class End;  // what happens once the devices have run: trainer_end.cc
   StepEndRequest end_request(const ReadyStep& ready);
@@ -103,6 +104,10 @@ struct Trainer::Impl {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   double seconds_since_begin() const { return seconds_since(begun); }
+  // This worker's rows of a micro batch: those of all devices that share it. `scratch` holds them
+  // where they are put together.
+  const Batch& micro_batch(const DeviceBatches& batches, size_t device, size_t index,
+                           Batch& scratch) const;
   int reader_of(const ReadyStep& ready, int device) const;
   std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
   std::string why_divided(const ReadyStep& ready) const;

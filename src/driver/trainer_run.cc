@@ -23,21 +23,40 @@ std::string first_guard(const Graph& graph) {
   return "none";
 }
 
+// Devices of this worker that share a micro batch, each with rows of its own.
+size_t slices_of(const Placement& placement, const DeviceBatches& batches) {
+  if (placement.parts(0) > 1) return 1;
+  return std::min(static_cast<size_t>(placement.devices_of_group(0)), batches.size());
+}
+
 }  // namespace
+
+const Batch& Trainer::Impl::micro_batch(const DeviceBatches& batches, size_t device, size_t index,
+                                        Batch& scratch) const {
+  const size_t slices = slices_of(recordings.placement_known(), batches);
+  if (slices == 1) return batches[device][index];
+  std::vector<const Batch*> parts;
+  const size_t first = device / slices * slices;
+  for (size_t i = 0; i < slices; ++i) parts.push_back(&batches[first + i][index]);
+  return scratch = joined_rows(parts);
+}
 
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
 std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
   const auto per_device = static_cast<int>(batches[0].size());
-  if (recordings.can_run_plainly() && recordings.wants_look_at(batches[0][0])) {
-    recordings.look_before_replay(batches[0][0], per_device * static_cast<int>(batches.size()));
+  Batch first;
+  const Batch& rows = micro_batch(batches, 0, 0, first);
+  if (recordings.can_run_plainly() && recordings.wants_look_at(rows)) {
+    recordings.look_before_replay(rows, per_device * static_cast<int>(batches.size()));
   }
   int sample = 0;
   std::string first_failure;
   for (;;) {
-    const auto device = static_cast<size_t>(sample / per_device);
-    ReadyStep& ready =
-        recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
-    const bool looks = recordings.wants_second_look() || recordings.wants_look_at(batches[0][0]);
+    Batch scratch;
+    const Batch& sampled = micro_batch(batches, static_cast<size_t>(sample / per_device),
+                                       static_cast<size_t>(sample % per_device), scratch);
+    ReadyStep& ready = recordings.find(sampled, sample, steps);
+    const bool looks = recordings.wants_second_look() || recordings.wants_look_at(rows);
     if (!recordings.can_run_plainly() && looks) look_again(batches);
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
@@ -88,12 +107,14 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
 // step of all, since they bring their parameters together for it.
 void Trainer::Impl::look_again(const DeviceBatches& batches) {
   const bool alone = job->workers() == nullptr;
+  const size_t slices = slices_of(recordings.placement_known(), batches);
+  Batch scratch;
   if (steps > 0) {
-    recordings.look_again(batches[0][0]);
+    recordings.look_again(micro_batch(batches, 0, 0, scratch));
   } else if (alone && batches[0].size() > 1) {
-    recordings.look_again(batches[0][1]);
-  } else if (alone && batches.size() > 1) {
-    recordings.look_again(batches[1][0]);
+    recordings.look_again(micro_batch(batches, 0, 1, scratch));
+  } else if (alone && batches.size() > slices) {
+    recordings.look_again(micro_batch(batches, slices, 0, scratch));
   }
 }
 
@@ -155,7 +176,7 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                 "epl::Trainer::step");
   }
   tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
-  if (!ready.replayed) check_replay(ready, runs);
+  if (!ready.replayed) check_replay(ready, batches, runs);
 }
 
 // Once. PyTorch's DistributedDataParallel does the same, without a word.
@@ -171,24 +192,27 @@ void Trainer::Impl::tell_of_ignored_targets(int64_t parts) {
 }
 
 // The recorded run and its replay read the same batch and draw the same numbers; devices other than
-// the first draw their own.
-void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs) {
+// the first draw their own. Devices that share the rows have each an addend of the loss.
+void Trainer::Impl::check_replay(ReadyStep& ready, const DeviceBatches& batches,
+                                 const std::vector<DeviceRun>& runs) {
   ready.replayed = true;
   const int per_device = ready.plan().micro_batches;
-  const int reader = ready.sample / per_device;
-  const DeviceRun* found = nullptr;
+  const PlanOutput& output = ready.plan().loss;
+  const auto wanted = static_cast<size_t>(output.merge == SliceMerge::kSum ? output.devices : 1);
   bool random = draws_random_numbers(ready.compiled().graph);
-  for (int device = 0; device < replicas.size(); ++device) {
-    const PlanOutput& output = ready.plan().loss;
-    const bool same_rows = output.slices() == ready.placement().stage_devices[0];
-    const bool computes = ready.place(device).stage == output.program && same_rows;
-    if (!computes || reader_of(ready, device) != reader) continue;
-    found = &runs[static_cast<size_t>(device)];
-    random &= replicas.first + device != 0;
-    break;
+  double loss = 0;
+  size_t found = 0;
+  const auto slices = static_cast<int>(slices_of(ready.placement(), batches));
+  const int replica = ready.sample / per_device / slices;
+  for (int device = 0; device < replicas.size() && found < wanted; ++device) {
+    const bool computes = ready.place(device).stage == output.program;
+    if (!computes || reader_of(ready, device) / slices != replica) continue;
+    loss +=
+        runs[static_cast<size_t>(device)].losses[static_cast<size_t>(ready.sample % per_device)];
+    random &= replicas.first + device != 0 || wanted > 1;
+    ++found;
   }
-  if (found == nullptr || random) return;
-  const double loss = found->losses[static_cast<size_t>(ready.sample % per_device)];
+  if (found < wanted || random) return;
   const double recorded = ready.recorded_loss();
   const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
                      (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;

@@ -41,6 +41,13 @@ int parts_of(const ReadyStep& ready) {
          ready.plan().micro_batches;
 }
 
+// The gradient of the loss of what the plain program sees of a micro batch: a slice of its rows.
+double seed_of_slice(const ReadyStep& ready) {
+  const int slices = ready.placement().stage_devices[0];
+  const bool mean = ready.compiled().loss.kind != OverRows::kSum;
+  return mean ? ready.plan().seed / slices : ready.plan().seed;
+}
+
 }  // namespace
 
 // Why the step is by intention not the undivided one: the exceptions of docs/exactness.md.
@@ -58,7 +65,8 @@ std::string Trainer::Impl::why_divided(const ReadyStep& ready) const {
 // None where the two draw random numbers that cannot be the same: in a pipeline, and where
 // operators are cut, each device draws its own.
 std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches) {
-  const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+  Batch scratch;
+  const ReadyStep& ready = recordings.find(micro_batch(batches, 0, 0, scratch), 0, steps);
   const Placement& placement = ready.placement();
   EPL_CHECK(!placement.has_roles() || job->workers() == nullptr,
             "the plain program cannot run beside stages or parts on several workers",
@@ -68,13 +76,19 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
               << " is not verified: its devices draw random numbers of their own\n";
     return std::nullopt;
   }
-  const StateSnapshot before = snapshot_of(ready.compiled());
   const int slices = placement.stage_devices[0];
+  const std::string divided = why_divided(ready);
+  if (!divided.empty() && slices > 1 && ready.compiled().loss.kind == OverRows::kNeither) {
+    std::clog << "epl: step " << steps << " is not verified: its loss is no mean or sum over rows ("
+              << ready.compiled().loss.why << "), and " << divided << "\n";
+    return std::nullopt;
+  }
+  const StateSnapshot before = snapshot_of(ready.compiled());
   const int slices_here = std::min(slices, static_cast<int>(batches.size()));
   PlainRequest request{batches,
                        {},
-                       why_divided(ready),
-                       seed_for(ready.plan(), takes_mean(), slices),
+                       divided,
+                       seed_of_slice(ready),
                        clipping,
                        ready.bound().clips_each_replica(),
                        local_scale(ready),
@@ -96,7 +110,7 @@ std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches
   PlainStep plain = run_plain_step(model, function, request, before);
   plain.parts = parts_of(ready);
   if (request.divided.empty()) return plain;
-  if (ready.plan().loss.merge == SliceMerge::kSum) plain.loss *= slices;
+  if (ready.compiled().loss.kind == OverRows::kSum) plain.loss *= slices;
   plain.loss *= parts_in_loss(ready.plan());
   plain.loss *= static_cast<double>(batches.size()) / (placement.replicas * slices);
   plain.loss = sum_over_workers(plain.loss);

@@ -32,8 +32,7 @@ class PipelineLowering {
  public:
   PipelineLowering(const Graph& whole, const std::vector<Stage>& stages, const Schedule& schedule,
                    const LowerOptions& options)
-      : whole_(whole),
-        stages_(stages),
+      : stages_(stages),
         schedule_(schedule),
         options_(options),
         crossings_(find_crossings(whole, tasks_of_nodes(whole, schedule.splits_backward))),
@@ -64,8 +63,7 @@ class PipelineLowering {
     const std::vector<size_t> receivers = stages_of(stage_of(crossing.to.chunk));
     for (size_t i = 0; i < receivers.size(); ++i) {
       const size_t from = senders[i % senders.size()];
-      plan_.transfers.push_back(
-          make_transfer(whole_, crossing, stages_[from], stages_[receivers[i]]));
+      plan_.transfers.push_back(make_transfer(crossing, stages_[from], stages_[receivers[i]]));
       Transfer& transfer = plan_.transfers.back();
       transfer.from = static_cast<int>(from);
       transfer.to = static_cast<int>(receivers[i]);
@@ -299,7 +297,6 @@ class PipelineLowering {
     }
   }
 
-  const Graph& whole_;
   const std::vector<Stage>& stages_;
   const Schedule& schedule_;
   const LowerOptions& options_;

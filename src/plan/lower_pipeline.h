@@ -25,6 +25,8 @@ struct Stage {
   // Its stage in the schedule. Where operators are cut over devices several have the same one: then
   // each has a graph with nodes of its own for the chunks of the stage.
   int group = 0;
+  // By value of the whole step: how it lies on the devices, where there are several.
+  std::vector<Layout> layouts = {};
 };
 
 // `whole`: the step with nodes that are not cut. The graphs of all stages have its values under the
