@@ -81,7 +81,7 @@ Shares Trainer::Impl::shares(const Rows& rows, const GivenBatch& given) {
   Shares likely;
   likely.replicas = replicas.size();
   const double seed = stays_whole(rows, likely) ? 1 : plain_seed();
-  const Placement& placement = recordings.placement(given.seen, given.whole, seed);
+  const Placement& placement = step_cache.placement(given.seen, given.whole, seed);
   check_rows_are_read(*job, placement, given.whole, steps);
   const Cluster& cluster = job->cluster();
   std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
@@ -122,16 +122,16 @@ double Trainer::Impl::sum_over_workers(double value) {
 void Trainer::Impl::look_at_parameters() {
   constexpr int64_t kSometimes = 100;
   const bool looks = steps < 3 || steps % kSometimes == 0;
-  const bool alike = job->workers() != nullptr && !recordings.placement_known().has_roles();
+  const bool alike = job->workers() != nullptr && !step_cache.placement_known().has_roles();
   parameters_before = looks && alike ? checksum_of_parameters(model) : 0;
 }
 
 double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
-  const bool wants_plain = recordings.can_run_plainly() &&
-                           (recordings.wants_second_look() || !recordings.unreplayable().empty());
+  const bool wants_plain = step_cache.can_run_plainly() &&
+                           (step_cache.wants_second_look() || !step_cache.unreplayable().empty());
   plain_next = wants_plain;
-  all_recorded = recordings.last() == nullptr && recordings.unreplayable().empty() &&
-                 recordings.has_recorded(batches[0][0]);
+  all_recorded = step_cache.last() == nullptr && step_cache.unreplayable().empty() &&
+                 step_cache.has_recorded(batches[0][0]);
   const std::vector<uint64_t> drawn =
       devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
   double all_drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
@@ -141,7 +141,7 @@ double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) 
     skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
     return loss;
   }
-  const bool alone = recordings.placement_known().has_roles();  // parameters lie on other workers
+  const bool alone = step_cache.placement_known().has_roles();  // parameters lie on other workers
   StepReport report;
   report.loss = loss;
   report.wants_plain = wants_plain ? 1 : 0;
@@ -181,7 +181,7 @@ void for_each(const DeviceBatches& batches, const std::function<void(const Batch
 }  // namespace
 
 StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
-  recordings.begin_step();
+  step_cache.begin_step();
   ignored_before = ignored_targets_seen();
   given.seen = rows.sample();
   given.whole = rows.whole();
@@ -194,7 +194,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
                  "inside of the step, or detach() it.\n";
   }
   const Shares all = shares(rows, given);
-  if (recordings.can_run_plainly() && stays_whole(rows, all)) {
+  if (step_cache.can_run_plainly() && stays_whole(rows, all)) {
     if (!std::exchange(told_of_whole_batch, true)) {
       std::clog << "epl: " << describe(given, config, devices())
                 << " cannot be cut evenly over the " << devices()
@@ -215,10 +215,10 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   look_at_parameters();
   if (runs_plainly(batches)) return step_plainly(batches, plain_seed());
   try {
-    for_each(batches, [&](const Batch& batch) { check_apart(recordings.input_writers(), batch); });
+    for_each(batches, [&](const Batch& batch) { check_apart(step_cache.input_writers(), batch); });
     StepResult result = step_by_recording(batches);
     for_each(batches, [&](const Batch& batch) {
-      job->written_batch().note(recordings.input_writers(), batch);
+      job->written_batch().note(step_cache.input_writers(), batch);
     });
     return result;
   } catch (const CannotReplay& why) {
@@ -232,7 +232,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
 // else is seen at once, and nobody waits for a call that does not come.
 double Trainer::Impl::agree(MeetingAbout about, double value, const std::string& conflict) {
   const bool early = !clipping.clips() || config.get<bool>("communication.clip_after_allreduce");
-  Communicator* const gradients = early ? recordings.first_of_gradients() : nullptr;
+  Communicator* const gradients = early ? step_cache.first_of_gradients() : nullptr;
   Communicator& workers = gradients == nullptr ? *job->workers() : *gradients;
   job->watch().doing(steps, "agree");
   const at::Tensor most = at::full({1}, value, at::kDouble);
@@ -260,7 +260,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   std::optional<PlainStep> plain;
   if (verifies()) plain = run_plainly(batches);
   const std::vector<DeviceRun> runs = run(batches);
-  ReadyStep& ready = *recordings.last();
+  ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);
   const torch::NoGradGuard no_grad;
   if (plain && !result.skipped) compare(*plain, ready, result.loss);
@@ -285,8 +285,8 @@ void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
 
 // Once after whatever made them whole here: a recording, or somebody who asked for them.
 void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
-  if (job->workers() == nullptr || released == recordings.made()) return;
-  released = recordings.made();
+  if (job->workers() == nullptr || released == step_cache.made()) return;
+  released = step_cache.made();
   std::map<const c10::StorageImpl*, int> users;  // another tensor may show the same memory
   for (const auto* tensors : {&model.parameters(), &model.state()}) {
     for (const auto& [name, tensor] : *tensors) {
@@ -304,7 +304,7 @@ void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
 }
 
 StateMap Trainer::Impl::state_map() const {
-  const ReadyStep* last = recordings.last();
+  const ReadyStep* last = step_cache.last();
   const Placement placement = last == nullptr ? Placement() : last->placement();
   StateMap map = state_of(model, job->gradient_history(), placement);
   if (last != nullptr) map.place(last->plan());
@@ -337,7 +337,7 @@ void Trainer::Impl::bring_states_to_first_worker(const ReadyStep& last) {
 
 // Whoever runs the network by itself would compute with zeros.
 void Trainer::Impl::check_all_is_here(const std::string& who) const {
-  const ReadyStep* last = recordings.last();
+  const ReadyStep* last = step_cache.last();
   if (last == nullptr || job->workers() == nullptr || released < 0) return;
   const int64_t bytes =
       bytes_of_others(last->bound().connections(), last->bound().gradients().held());
@@ -418,7 +418,7 @@ Timeline Trainer::timeline() const {
 }
 
 Timeline Trainer::simulated() const {
-  const ReadyStep* ready = impl_->recordings.last();
+  const ReadyStep* ready = impl_->step_cache.last();
   EPL_CHECK(ready != nullptr, "there is no plan to be simulated before the first step",
             "epl::Trainer::simulated", "call it after step()");
   const Placement& placement = ready->placement();
@@ -432,25 +432,25 @@ Timeline Trainer::simulated() const {
 }
 
 void Trainer::gather_parameters() {
-  const ReadyStep* last = impl_->recordings.last();
+  const ReadyStep* last = impl_->step_cache.last();
   impl_->released = -1;
   if (last != nullptr) last->bound().gather(Gather::kAll);
 }
 
 std::string Trainer::plan() const {
-  EPL_CHECK(impl_->recordings.last() != nullptr, "there is no plan before the first step",
+  EPL_CHECK(impl_->step_cache.last() != nullptr, "there is no plan before the first step",
             "epl::Trainer::plan", "call it after step()");
-  return print_plan(impl_->recordings.last()->plan());
+  return print_plan(impl_->step_cache.last()->plan());
 }
 
 std::string Trainer::graph() const {
-  EPL_CHECK(impl_->recordings.last() != nullptr, "there is no graph before the first step",
+  EPL_CHECK(impl_->step_cache.last() != nullptr, "there is no graph before the first step",
             "epl::Trainer::graph", "call it after step()");
-  return print_graph(impl_->recordings.last()->compiled().graph);
+  return print_graph(impl_->step_cache.last()->compiled().graph);
 }
 
 std::string Trainer::state() const {
-  const ReadyStep* last = impl_->recordings.last();
+  const ReadyStep* last = impl_->step_cache.last();
   EPL_CHECK(last != nullptr, "nothing has a place before the first step", "epl::Trainer::state",
             "call it after step()");
   return print_state_map(impl_->state_map(), last->placement(), impl_->job->cluster());
@@ -463,7 +463,7 @@ void Trainer::save(const std::string& path) const {
   Job& job = *impl_->job;
   job.watch().doing(impl_->steps, "save");
   impl_->released = -1;
-  if (const ReadyStep* last = impl_->recordings.last()) {
+  if (const ReadyStep* last = impl_->step_cache.last()) {
     last->bound().gather(Gather::kAll);
     impl_->bring_states_to_first_worker(*last);
   }

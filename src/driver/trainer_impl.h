@@ -18,7 +18,7 @@
 #include "driver/job.h"
 #include "driver/micro_batches.h"
 #include "driver/plain_run.h"
-#include "driver/recordings.h"
+#include "driver/step_cache.h"
 #include "driver/verify_step.h"
 #include "model/model.h"
 #include "model/model_state.h"
@@ -38,7 +38,7 @@ struct Trainer::Impl {
         function(std::move(step)),
         clipping(clip_options(trainer_options)),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        recordings({model, function, config, *job, replicas, clipping, plain_seed()}) {
+        step_cache({model, function, config, *job, replicas, clipping, plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     job->count(model.holders());
   }
@@ -136,7 +136,7 @@ struct Trainer::Impl {
   bool met = false;  // the other workers have the same model and plan
   bool told_of_local_clipping = false;
   LocalReplicas replicas;
-  Recordings recordings;
+  StepCache step_cache;
   int64_t verified = 0;               // steps that were compared with the plain program
   const Batch* step_batch = nullptr;  // while a step runs: what was handed in
   double parameters_before = 0;       // their checksum before this step, where it is looked at

@@ -16,10 +16,10 @@ namespace epl {
 // what is recorded of its first micro batches is compared before any replay is trusted. A single
 // one is replayed at once, being the one that was recorded, and the second step is looked at.
 bool Trainer::Impl::runs_plainly(const DeviceBatches& batches) const {
-  if (!recordings.can_run_plainly()) return false;
-  if (plain_next || !recordings.unreplayable().empty()) return true;
+  if (!step_cache.can_run_plainly()) return false;
+  if (plain_next || !step_cache.unreplayable().empty()) return true;
   const bool alone = job->workers() == nullptr;
-  if (alone && recordings.wants_look_at(batches[0][0])) return true;
+  if (alone && step_cache.wants_look_at(batches[0][0])) return true;
   return steps == 0 && (devices() > 1 || config.get<int64_t>("pipeline.num_micro_batch") > 1);
 }
 
@@ -34,14 +34,14 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   request.workers = job->workers();
   if (job->workers() != nullptr) request.devices = devices();
   request.observe = [&](const Batch& batch, double of_seed) {
-    std::optional<Capture> captured = recordings.observe(batch, of_seed);
+    std::optional<Capture> captured = step_cache.observe(batch, of_seed);
     if (captured) {
       observed.push_back(batch);
-      recordings.note_reached(*captured);
+      step_cache.note_reached(*captured);
     }
     return captured;
   };
-  request.written_outside = [&] { return recordings.written_outside(); };
+  request.written_outside = [&] { return step_cache.written_outside(); };
   const bool locally = clipping.clips() && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
   if (locally) {
@@ -51,7 +51,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     };
   }
   plain.run(request);
-  for (const Batch& batch : observed) job->written_batch().note(recordings.input_writers(), batch);
+  for (const Batch& batch : observed) job->written_batch().note(step_cache.input_writers(), batch);
 
   StepResult result;
   double loss = 0;
@@ -60,7 +60,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     for (double each : run.losses) loss += each / (request.devices > 1 ? parts * devices() : parts);
   }
   const bool divided = request.devices > 1 || devices() == 1;
-  if (divided && !takes_mean() && recordings.loss_is_sum()) loss *= parts * devices();
+  if (divided && !takes_mean() && step_cache.loss_is_sum()) loss *= parts * devices();
   result.loss = meet_after_run(loss, batches);
   make_plan(batches);
   tell_of_plain_steps();
@@ -123,7 +123,7 @@ void Trainer::Impl::update_plainly(const PlainRun& plain) {
   std::vector<std::vector<ParameterGradient>> by_optimizer(model.optimizers().size());
   for (size_t i = 0; i < gradients.size(); ++i) {
     const auto& [name, parameter] = model.parameters()[i];
-    const bool had = recordings.had_gradient(name, parameter, gradients[i].defined()) ||
+    const bool had = step_cache.had_gradient(name, parameter, gradients[i].defined()) ||
                      plain.users_gradient(i).defined();
     if (!gradients[i].defined() && !(had && kZeroGradLeavesZeros)) continue;
     const at::Tensor gradient =
@@ -151,7 +151,7 @@ void Trainer::Impl::make_plan(const DeviceBatches& batches) {
   const bool whole = alone && batches.size() == 1 && devices() > 1;  // not what a plan is for
   if (!all_recorded || whole) return;
   try {
-    ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+    ReadyStep& ready = step_cache.find(batches[0][0], 0, steps);
     ready.replayed = true;  // its batch has been trained on
     agree_on_plan(ready);
   } catch (const CannotReplay&) {
@@ -159,12 +159,12 @@ void Trainer::Impl::make_plan(const DeviceBatches& batches) {
 }
 
 void Trainer::Impl::tell_of_plain_steps() {
-  if (told_of_plain || recordings.unreplayable().empty()) return;
+  if (told_of_plain || step_cache.unreplayable().empty()) return;
   told_of_plain = true;
   if (job->cluster().worker_index != 0 && steps > 0) return;
   std::clog << "epl: from step " << steps
             << " on the step runs as the plain program would, since it cannot be replayed: "
-            << recordings.unreplayable() << ". ";
+            << step_cache.unreplayable() << ". ";
   const int64_t parts = devices() * config.get<int64_t>("pipeline.num_micro_batch");
   if (parts == 1) {
     std::clog << "Its numbers are right from here on; memory is that of the plain program. ";

@@ -28,17 +28,17 @@ std::string first_guard(const Graph& graph) {
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
 std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
   const auto per_device = static_cast<int>(batches[0].size());
-  if (recordings.can_run_plainly() && recordings.wants_look_at(batches[0][0])) {
-    recordings.look_before_replay(batches[0][0], per_device * static_cast<int>(batches.size()));
+  if (step_cache.can_run_plainly() && step_cache.wants_look_at(batches[0][0])) {
+    step_cache.look_before_replay(batches[0][0], per_device * static_cast<int>(batches.size()));
   }
   int sample = 0;
   std::string first_failure;
   for (;;) {
     const auto device = static_cast<size_t>(sample / per_device);
     ReadyStep& ready =
-        recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
-    const bool looks = recordings.wants_second_look() || recordings.wants_look_at(batches[0][0]);
-    if (!recordings.can_run_plainly() && looks) look_again(batches);
+        step_cache.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
+    const bool looks = step_cache.wants_second_look() || step_cache.wants_look_at(batches[0][0]);
+    if (!step_cache.can_run_plainly() && looks) look_again(batches);
     std::optional<StateSnapshot> before;
     std::vector<std::vector<at::Tensor>> streams;
     if (ready.plan().has_guards()) {
@@ -65,10 +65,10 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
       const int where = job->team().failed_device();
       sample = std::max(0, reader_of(ready, where)) * per_device +
                runs[static_cast<size_t>(where)].micro_batch;
-      recordings.forget(ready);
+      step_cache.forget(ready);
       if (failure.empty()) failure = "a guard of another worker's recording failed";
-      recordings.guard_failed(failure, steps);
-      const bool plainly = recordings.can_run_plainly();
+      step_cache.guard_failed(failure, steps);
+      const bool plainly = step_cache.can_run_plainly();
       if (plainly && (job->workers() != nullptr || !first_failure.empty())) {
         throw CannotReplay(failure);
       }
@@ -89,11 +89,11 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
 void Trainer::Impl::look_again(const DeviceBatches& batches) {
   const bool alone = job->workers() == nullptr;
   if (steps > 0) {
-    recordings.look_again(batches[0][0]);
+    step_cache.look_again(batches[0][0]);
   } else if (alone && batches[0].size() > 1) {
-    recordings.look_again(batches[0][1]);
+    step_cache.look_again(batches[0][1]);
   } else if (alone && batches.size() > 1) {
-    recordings.look_again(batches[1][0]);
+    step_cache.look_again(batches[1][0]);
   }
 }
 
@@ -110,14 +110,14 @@ bool Trainer::Impl::guards_hold_on_all_workers(bool here, const ReadyStep& ready
 void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
   if (met || job->membership() == nullptr) return;
   const std::string text = config.str() + print_plan(ready.plan());
-  if (ready.plan().has_guards() && recordings.can_run_plainly() &&
+  if (ready.plan().has_guards() && step_cache.can_run_plainly() &&
       !same_on_all_workers(*job, "the recorded step", text)) {
-    recordings.give_up(
+    step_cache.give_up(
         concat("workers recorded different steps, since it reads values back into "
                "C++ (",
                first_guard(ready.compiled().graph), ")"));
     met = true;
-    throw CannotReplay(recordings.unreplayable());
+    throw CannotReplay(step_cache.unreplayable());
   }
   check_same_on_all_workers(*job, "the plan", text);
   met = true;
@@ -193,7 +193,7 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>&
   const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
                      (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
   if (equal) return;
-  recordings.forget(ready);
+  step_cache.forget(ready);
   throw Error(concat("the recorded step gives a loss of ", loss, " when it is replayed, but gave ",
                      recorded, " when it was recorded"),
               "epl::Trainer::step",

@@ -12,8 +12,8 @@ WorkerShares Trainer::shares(const Batch& sample) {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job.team().memory(0));
     impl_->meet_other_workers();
-    impl_->recordings.begin_step();
-    return shares_of(impl_->recordings.placement(sample, sample, impl_->plain_seed()),
+    impl_->step_cache.begin_step();
+    return shares_of(impl_->step_cache.placement(sample, sample, impl_->plain_seed()),
                      job.cluster());
   } catch (const std::exception& error) {
     if (job.membership() != nullptr) job.membership()->report_failure(text_of(error));

@@ -58,7 +58,7 @@ std::string Trainer::Impl::why_divided(const ReadyStep& ready) const {
 // None where the two draw random numbers that cannot be the same: in a pipeline, and where
 // operators are cut, each device draws its own.
 std::optional<PlainStep> Trainer::Impl::run_plainly(const DeviceBatches& batches) {
-  const ReadyStep& ready = recordings.find(batches[0][0], 0, steps);
+  const ReadyStep& ready = step_cache.find(batches[0][0], 0, steps);
   const Placement& placement = ready.placement();
   EPL_CHECK(!placement.has_roles() || job->workers() == nullptr,
             "the plain program cannot run beside stages or parts on several workers",

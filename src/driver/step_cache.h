@@ -1,4 +1,4 @@
-// Recordings: the steps that were recorded and compiled so far, by the shape of their batch.
+// StepCache: the steps that were recorded and compiled so far, by the shape of their batch.
 //
 // A step is recorded when a batch of a new shape, or another mode of the modules, comes along, and
 // again where a guard of the recording fails or a variable that it reads was assigned another
@@ -33,7 +33,7 @@ class CannotReplay : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class Recordings {
+class StepCache {
  public:
   struct Subject {
     Model& model;
@@ -44,7 +44,7 @@ class Recordings {
     const ClipOptions& clipping;
     double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
   };
-  explicit Recordings(const Subject& subject) : subject_(subject) {}
+  explicit StepCache(const Subject& subject) : subject_(subject) {}
 
   // The recording for this batch, made where there is none. `sample` is the number of the micro
   // batch on this worker, `step` that of the step.
