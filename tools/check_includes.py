@@ -32,6 +32,7 @@ MAY_INCLUDE = {
     'compile': 'capture passes sharding cost plan state program ops ir layout',
     'runtime': 'state program comm layout',
     'model': 'runtime state capture ops ir layout',
+    'batch': 'model compile capture program ops ir layout',
     'sim': 'program',
     'report': 'program',
     'checkpoint': 'layout comm',

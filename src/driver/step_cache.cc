@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "batch/micro_batches.h"
 #include "capture/made_under_split.h"
 #include "capture/thread_modes.h"
 #include "capture/watched_inputs.h"
@@ -18,7 +19,6 @@
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
 #include "driver/agreement.h"
-#include "driver/micro_batches.h"
 #include "model/model_state.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"

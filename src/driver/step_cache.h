@@ -16,13 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "batch/written_batch.h"
 #include "capture/same_step.h"
 #include "compile/compile.h"
 #include "compile/placement.h"
 #include "driver/auto_stages.h"
 #include "driver/job.h"
 #include "driver/ready_step.h"
-#include "driver/written_batch.h"
 #include "runtime/clip.h"
 
 namespace epl {

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "driver/agreement.h"
-#include "driver/pipeline_shares.h"
+#include "driver/rows_are_read.h"
 #include "driver/trainer_impl.h"
 #include "ir/text.h"
 #include "model/torch_model.h"

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "batch/given_batch.h"
+#include "batch/micro_batches.h"
 #include "driver/clip_options.h"
-#include "driver/given_batch.h"
 #include "driver/job.h"
-#include "driver/micro_batches.h"
 #include "driver/plain_run.h"
 #include "driver/step_cache.h"
 #include "driver/verify_step.h"

@@ -1,5 +1,5 @@
 // Which rows a worker hands in, asked before the first step.
-#include "driver/pipeline_shares.h"
+#include "batch/readers.h"
 #include "driver/trainer_impl.h"
 #include "runtime/device_memory.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "batch/micro_batches.h"
 #include "comm/communicator.h"
-#include "driver/micro_batches.h"
 #include "model/model.h"
 #include "runtime/clip.h"
 #include "state/state_snapshot.h"

@@ -1,4 +1,4 @@
-#include "driver/micro_batches.h"
+#include "batch/micro_batches.h"
 
 #include <algorithm>
 

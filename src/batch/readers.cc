@@ -1,0 +1,51 @@
+#include "batch/readers.h"
+
+#include <epl/env.h>
+#include <epl/strategy.h>
+
+#include "base/check.h"
+#include "compile/placement.h"
+
+namespace epl {
+
+bool reads_rows(int worker, const Placement& placement, const Cluster& cluster) {
+  return !placement.devices_of_group(0, worker, cluster).empty();
+}
+
+int reader_for(int worker, const Placement& placement, const Cluster& cluster) {
+  if (reads_rows(worker, placement, cluster)) return worker;
+  Cluster there = cluster;
+  there.worker_index = worker;
+  const int replica = placement.place(there.first_device()).replica;
+  return worker_of(placement.device({replica, 0, 0}), cluster);
+}
+
+WorkerShares shares_of(const Placement& placement, const Cluster& cluster) {
+  const int reader = reader_for(cluster.worker_index, placement, cluster);
+  WorkerShares shares;
+  shares.replicas.clear();
+  for (int worker = 0; worker < cluster.worker_num; ++worker) {
+    if (!reads_rows(worker, placement, cluster)) continue;
+    if (worker == reader) shares.worker = static_cast<int>(shares.replicas.size());
+    const auto devices = placement.devices_of_group(0, worker, cluster).size();
+    shares.replicas.push_back(static_cast<int>(devices));
+  }
+  return shares;
+}
+
+WorkerShares pipeline_shares(const std::vector<int>& stage_devices, SourceLocation where) {
+  const std::string asked_by =
+      concat("epl::pipeline_shares({", join(stage_devices, ", "), "}) at ", where.str());
+  EPL_CHECK(!stage_devices.empty(), "a model has at least one stage", asked_by,
+            "the devices of each stage, such as {1, 1}");
+  std::vector<Strategy> stages;
+  for (size_t i = 0; i < stage_devices.size(); ++i) {
+    EPL_CHECK(stage_devices[i] >= 1, concat("stage ", i, " has ", stage_devices[i], " devices"),
+              asked_by, "at least one device a stage");
+    stages.push_back(replicate(stage_devices[i], concat("stage_", i), where));
+  }
+  const Env& env = Env::get(where);
+  return shares_of(find_placement(stages, env.cluster, env.config, false, asked_by), env.cluster);
+}
+
+}  // namespace epl
