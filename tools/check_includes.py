@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     'runtime': 'state program comm layout',
     'model': 'runtime state capture ops ir layout',
     'batch': 'model compile capture program ops ir layout',
+    'job': 'batch model runtime state comm program layout',
     'sim': 'program',
     'report': 'program',
     'checkpoint': 'layout comm',

@@ -18,7 +18,7 @@
 #include "config/checks.h"
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
-#include "driver/agreement.h"
+#include "job/agreement.h"
 #include "model/model_state.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"

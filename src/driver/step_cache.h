@@ -21,8 +21,8 @@
 #include "compile/compile.h"
 #include "compile/placement.h"
 #include "driver/auto_stages.h"
-#include "driver/job.h"
 #include "driver/ready_step.h"
+#include "job/job.h"
 #include "runtime/clip.h"
 
 namespace epl {

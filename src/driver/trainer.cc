@@ -9,10 +9,10 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "driver/agreement.h"
-#include "driver/rows_are_read.h"
 #include "driver/trainer_impl.h"
 #include "ir/text.h"
+#include "job/agreement.h"
+#include "job/rows_are_read.h"
 #include "model/torch_model.h"
 #include "ops/facts.h"
 #include "program/text.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "driver/agreement.h"
 #include "driver/trainer_impl.h"
+#include "job/agreement.h"
 #include "ops/facts.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"

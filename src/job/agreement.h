@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "driver/job.h"
+#include "job/job.h"
 #include "model/model.h"
 
 namespace epl {

@@ -1,4 +1,4 @@
-#include "driver/agreement.h"
+#include "job/agreement.h"
 
 #include <algorithm>
 #include <cmath>

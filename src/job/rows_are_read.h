@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "driver/job.h"
+#include "job/job.h"
 #include "program/placement.h"
 
 namespace epl {

@@ -1,4 +1,4 @@
-#include "driver/rows_are_read.h"
+#include "job/rows_are_read.h"
 
 #include <ATen/Functions.h>
 
