@@ -34,6 +34,7 @@ MAY_INCLUDE = {
     'model': 'runtime state capture ops ir layout',
     'batch': 'model compile capture program ops ir layout',
     'job': 'batch model runtime state comm program layout',
+    'plain': 'batch model runtime comm capture',
     'sim': 'program',
     'report': 'program',
     'checkpoint': 'layout comm',

@@ -16,7 +16,6 @@
 #include "batch/given_batch.h"
 #include "batch/micro_batches.h"
 #include "driver/clip_options.h"
-#include "driver/plain_run.h"
 #include "driver/step_cache.h"
 #include "driver/verify_step.h"
 #include "job/job.h"
@@ -76,8 +75,6 @@ struct Trainer::Impl {
   // --- a step by the user's own code: trainer_plain.cc
   bool runs_plainly(const DeviceBatches& batches) const;
   StepResult step_plainly(const DeviceBatches& batches, double seed);
-  double norm_of_plain(const PlainRun& plain, bool clipped) const;
-  void update_plainly(const PlainRun& plain);
   void make_plan(const DeviceBatches& batches);
   void tell_of_plain_steps();
   void tell_of_unverified();

@@ -1,14 +1,10 @@
 // Steps that run as the plain program would: by the user's own function and autograd.
-#include <algorithm>
 #include <iostream>
-#include <set>
 
 #include "base/check.h"
-#include "config/libtorch.h"
-#include "driver/plain_run.h"
 #include "driver/trainer_impl.h"
+#include "plain/plain_update.h"
 #include "runtime/merge_outputs.h"
-#include "runtime/update_on_devices.h"
 
 namespace epl {
 
@@ -77,11 +73,15 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   plain.merge_state(request);
   if (check_finite(result, plain.runs())) {
     plain.reduce_gradients(request.workers);
-    result.gradient_norm = norm_of_plain(plain, locally);
+    result.gradient_norm = clip_gradients(plain, locally ? clipping.norm_alone() : clipping);
+    const HadGradient had_gradient = [&](const auto& name, const auto& parameter, bool has_one) {
+      return step_cache.had_gradient(name, parameter, has_one);
+    };
     Span span;
     span.kind = Span::Kind::kUpdate;
     span.begin = seconds_since_begin();
-    update_plainly(plain);
+    job->watch().doing(steps, "update");
+    update_plainly(model, plain, had_gradient, job->team());
     span.end = seconds_since_begin();
     for (auto& device : timeline.devices) device.spans.push_back(span);
   } else {
@@ -91,57 +91,6 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   ++steps;
   ++replicas.step;
   return result;
-}
-
-// The norm of the reduced gradients, which are clipped to it where no replica has clipped its own.
-double Trainer::Impl::norm_of_plain(const PlainRun& plain, bool clipped) const {
-  std::vector<at::Tensor> gradients;
-  for (const auto& gradient : plain.gradients()) {
-    if (gradient.defined()) gradients.push_back(gradient);
-  }
-  return clip_gradients(gradients, clipped ? clipping.norm_alone() : clipping);
-}
-
-namespace {
-
-// Two parameters on one memory are updated one after the other, as LibTorch does.
-bool share_memory(const std::vector<ParameterGradient>& gradients) {
-  std::set<const void*> seen;
-  return std::any_of(gradients.begin(), gradients.end(), [&](const ParameterGradient& each) {
-    return each.parameter.has_storage() &&
-           !seen.insert(each.parameter.storage().unsafeGetStorageImpl()).second;
-  });
-}
-
-}  // namespace
-
-// Each optimizer gets all its gradients at once. What had one before and has none now goes on with
-// zeros where the plain loop does.
-void Trainer::Impl::update_plainly(const PlainRun& plain) {
-  job->watch().doing(steps, "update");
-  const std::vector<at::Tensor>& gradients = plain.gradients();
-  std::vector<std::vector<ParameterGradient>> by_optimizer(model.optimizers().size());
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const auto& [name, parameter] = model.parameters()[i];
-    const bool had = step_cache.had_gradient(name, parameter, gradients[i].defined()) ||
-                     plain.users_gradient(i).defined();
-    if (!gradients[i].defined() && !(had && kZeroGradLeavesZeros)) continue;
-    const at::Tensor gradient =
-        gradients[i].defined() ? gradients[i] : at::zeros_like(parameter.detach());
-    for (size_t optimizer : model.optimizers_of(parameter)) {
-      by_optimizer[optimizer].push_back({parameter, gradient, {}, {}});
-    }
-  }
-  for (size_t i = 0; i < by_optimizer.size(); ++i) {
-    if (by_optimizer[i].empty()) continue;
-    if (!share_memory(by_optimizer[i])) {
-      update_on_devices(model.update(i), by_optimizer[i], job->team());
-      continue;
-    }
-    for (const auto& each : by_optimizer[i]) {
-      update_on_devices(model.update(i), {each}, job->team());
-    }
-  }
 }
 
 // So that plan() and graph() have something to show, and workers see that they have planned alike.

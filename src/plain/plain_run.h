@@ -14,8 +14,8 @@
 #include "batch/micro_batches.h"
 #include "capture/capture.h"
 #include "comm/communicator.h"
-#include "driver/ready_step.h"
 #include "model/model.h"
+#include "runtime/interpreter.h"
 #include "runtime/local_replicas.h"
 
 namespace epl {
