@@ -35,6 +35,7 @@ MAY_INCLUDE = {
     'batch': 'model compile capture program ops ir layout',
     'job': 'batch model runtime state comm program layout',
     'plain': 'batch model runtime comm capture',
+    'verify': 'batch model runtime state comm compile program ops ir layout',
     'sim': 'program',
     'report': 'program',
     'checkpoint': 'layout comm',

@@ -14,7 +14,6 @@
 #include "job/agreement.h"
 #include "job/rows_are_read.h"
 #include "model/torch_model.h"
-#include "ops/facts.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"
 #include "sim/measured_costs.h"
@@ -109,13 +108,6 @@ int64_t Trainer::Impl::likely_parts() const {
       config.get<bool>("auto.auto_parallel") ? config.get<int64_t>("pipeline.num_stages") : 1;
   const int64_t devices = replicas.size();
   return micro_batches * std::max<int64_t>(1, devices / std::max<int64_t>(1, stages));
-}
-
-double Trainer::Impl::sum_over_workers(double value) {
-  if (job->workers() == nullptr) return value;
-  const at::Tensor sum = at::full({1}, value, at::kDouble);
-  job->workers()->all_reduce({sum}, ReduceOp::kSum);
-  return sum.item<double>();
 }
 
 // Before the step, which may write them: in the first steps, and now and then.
@@ -258,16 +250,24 @@ void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
 
 StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   std::optional<PlainStep> plain;
-  if (verifies()) plain = run_plainly(batches);
+  if (verifies()) {
+    const ReadyStep& first = step_cache.find(batches[0][0], 0, steps);
+    plain = run_beside(replayed(first), batches, first.snapshot());
+  }
   const std::vector<DeviceRun> runs = run(batches);
   ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);
   const torch::NoGradGuard no_grad;
-  if (plain && !result.skipped) compare(*plain, ready, result.loss);
+  if (plain && !result.skipped) compare(replayed(ready), *plain, result.loss);
   if (verifies()) ++verified;
   ++steps;
   ++replicas.step;
   return result;
+}
+
+ReplayedStep Trainer::Impl::replayed(const ReadyStep& ready) {
+  return {model,          function,         config,        clipping, replicas,
+          job->workers(), ready.compiled(), ready.bound(), steps};
 }
 
 // Once, where it is much: no step needs it.
@@ -309,16 +309,6 @@ StateMap Trainer::Impl::state_map() const {
   StateMap map = state_of(model, job->gradient_history(), placement);
   if (last != nullptr) map.place(last->plan());
   return map;
-}
-
-StateSnapshot Trainer::Impl::snapshot_of(const CompiledStep& step) {
-  std::vector<at::Tensor> written;
-  for (const auto& program : step.plan.programs) {
-    for (int index : program.written_leaves) {
-      written.push_back(step.graph.leaves[static_cast<size_t>(index)].tensor);
-    }
-  }
-  return {written, generators_of(step.graph)};
 }
 
 // Workers that have a piece of a parameter have that of its state: pieces first, then the states.

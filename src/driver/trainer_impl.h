@@ -1,6 +1,6 @@
 // Trainer::Impl: what a trainer is made of. One step is: cut the batch (trainer.cc), run it on all
 // devices by a recording that is right for it (trainer_run.cc), end it as its plan says
-// (trainer_end.cc), and where asked compare with the plain program (trainer_verify.cc).
+// (trainer_end.cc), and where asked compare with the plain program (verify/replayed_step.h).
 #pragma once
 
 #include <epl/env.h>
@@ -17,11 +17,11 @@
 #include "batch/micro_batches.h"
 #include "driver/clip_options.h"
 #include "driver/step_cache.h"
-#include "driver/verify_step.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "model/model_state.h"
 #include "runtime/step_end.h"
+#include "verify/replayed_step.h"
 
 namespace epl {
 
@@ -91,8 +91,6 @@ struct Trainer::Impl {
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
   void bring_states_to_first_worker(const ReadyStep& last);
-  // What a run of a step changes besides its results.
-  static StateSnapshot snapshot_of(const CompiledStep& step);
   void check_all_is_here(const std::string& who) const;
   void tell_what_is_fetched(const ReadyStep& ready);
   void release_what_others_hold(const ReadyStep& ready);
@@ -101,10 +99,7 @@ struct Trainer::Impl {
   }
   double seconds_since_begin() const { return seconds_since(begun); }
   int reader_of(const ReadyStep& ready, int device) const;
-  std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
-  std::string why_divided(const ReadyStep& ready) const;
-  void compare(const PlainStep& plain, ReadyStep& ready, double loss);
-  double sum_over_workers(double value);
+  ReplayedStep replayed(const ReadyStep& ready);  // as it is verified
   // What workers tell each other in each step, before the update: gives the loss of all.
   void look_at_parameters();
   double meet_after_run(double loss, const DeviceBatches& batches);

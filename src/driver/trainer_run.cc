@@ -9,7 +9,6 @@
 #include "ops/facts.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"
-#include "state/state_snapshot.h"
 
 namespace epl {
 namespace {
@@ -49,7 +48,7 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
                 ready.placement().asked_by,
                 "a step without item() and selections by mask (label smoothing of cross_entropy "
                 "has one), or all devices on one worker");
-      before.emplace(snapshot_of(ready.compiled()));
+      before.emplace(ready.snapshot());
       for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
     }
     std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
