@@ -3,6 +3,9 @@
 #include <epl/env.h>
 #include <epl/strategy.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 #include "compile/placement.h"
 
@@ -31,6 +34,37 @@ WorkerShares shares_of(const Placement& placement, const Cluster& cluster) {
     shares.replicas.push_back(static_cast<int>(devices));
   }
   return shares;
+}
+
+Shares shares_here(const Placement& placement, const Cluster& cluster, const Config& config) {
+  const int worker = reader_for(cluster.worker_index, placement, cluster);
+  const auto readers = static_cast<int>(placement.devices_of_group(0, worker, cluster).size());
+  const int devices = std::min(placement.devices_of_group(0), readers);
+  Shares shares;
+  // Devices that operators are cut over all look at the same micro batch.
+  shares.slices = placement.parts(0) > 1 ? 1 : devices;
+  shares.replicas = readers / devices;
+  shares.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  shares.asked_by = placement.asked_by;
+  return shares;
+}
+
+std::optional<size_t> batch_of(int device, const Placement& placement, const Cluster& cluster) {
+  const Place place = placement.place(cluster.first_device() + device);
+  const bool reads = placement.group(place.stage) == 0;
+  std::vector<std::pair<int, int>> readers;  // replica and slice
+  for (int each = 0; each < cluster.local_devices(); ++each) {
+    const Place other = placement.place(cluster.first_device() + each);
+    if (placement.group(other.stage) != 0) continue;
+    const std::pair<int, int> reader{other.replica, other.slice};
+    const auto known = std::find(readers.begin(), readers.end(), reader);
+    const bool same_slice = !reads || other.slice == place.slice;
+    if (other.replica == place.replica && same_slice) {
+      return static_cast<size_t>(known - readers.begin());
+    }
+    if (known == readers.end()) readers.push_back(reader);
+  }
+  return std::nullopt;
 }
 
 WorkerShares pipeline_shares(const std::vector<int>& stage_devices, SourceLocation where) {

@@ -1,9 +1,14 @@
-// Whose rows a step reads, where workers have different stages of it.
+// Whose rows a step reads: those of a worker, where workers have different stages of the step, and
+// those of a device.
 #pragma once
 
 #include <epl/cluster.h>
+#include <epl/config.h>
 #include <epl/io.h>
 
+#include <optional>
+
+#include "batch/micro_batches.h"
 #include "program/placement.h"
 
 namespace epl {
@@ -17,5 +22,13 @@ int reader_for(int worker, const Placement& placement, const Cluster& cluster);
 
 // What each reading worker reads, by its devices of the first stage.
 WorkerShares shares_of(const Placement& placement, const Cluster& cluster);
+
+// How the rows of this worker are shared out over the first-stage devices that it has. One that has
+// none takes a batch of the shape that those get which it works with, to record by.
+Shares shares_here(const Placement& placement, const Cluster& cluster, const Config& config);
+
+// Which of this worker's batches its device number `device` works on: that of its replica. None
+// where another worker reads it.
+std::optional<size_t> batch_of(int device, const Placement& placement, const Cluster& cluster);
 
 }  // namespace epl

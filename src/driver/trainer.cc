@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "batch/readers.h"
 #include "driver/trainer_impl.h"
 #include "ir/text.h"
 #include "job/agreement.h"
@@ -42,7 +43,7 @@ Trainer::Impl::~Impl() {
 
 // The other workers learn of a step that fails here, so that they do not wait for it. What LibTorch
 // throws may speak of rows that the user has never seen, so it is told what they were cut from.
-StepResult Trainer::Impl::step_with(const Rows& rows) {
+StepResult Trainer::Impl::step_with(StepInput& input) {
   const auto begin = std::chrono::steady_clock::now();
   GivenBatch given;
   try {
@@ -50,7 +51,7 @@ StepResult Trainer::Impl::step_with(const Rows& rows) {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
-    StepResult result = step(rows, given);
+    StepResult result = step(input, given);
     result.seconds = seconds_since(begin);
     return result;
   } catch (const std::exception& error) {
@@ -69,45 +70,18 @@ void Trainer::Impl::meet_other_workers() {
   broadcast_model(*job, model);
 }
 
-bool Trainer::Impl::stays_whole(const Rows& rows, const Shares& shares) const {
+bool Trainer::Impl::stays_whole(const StepInput& input, const Shares& shares) const {
   return job->workers() == nullptr && config.get<int64_t>("pipeline.num_micro_batch") == 1 &&
-         !rows.even(shares);
+         !input.is_even(shares);
 }
 
-// The rows of a worker are those of the first-stage devices that it has. One that has none takes a
-// batch of the shape that those get which it works with, to record by.
-Shares Trainer::Impl::shares(const Rows& rows, const GivenBatch& given) {
+Shares Trainer::Impl::shares(const StepInput& input, const GivenBatch& given) {
   Shares likely;
   likely.replicas = replicas.size();
-  const double seed = stays_whole(rows, likely) ? 1 : plain_seed();
+  const double seed = stays_whole(input, likely) ? 1 : plain_seed();
   const Placement& placement = step_cache.placement(given.seen, given.whole, seed);
   check_rows_are_read(*job, placement, given.whole, steps);
-  const Cluster& cluster = job->cluster();
-  std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
-  if (readers.empty()) {
-    const int replica = placement.place(cluster.first_device()).replica;
-    const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
-    readers = placement.devices_of_group(0, worker, cluster);
-  }
-  Shares shares;
-  const auto here = static_cast<int>(readers.size());
-  const int devices = std::min(placement.devices_of_group(0), here);
-  // Devices that operators are cut over all look at the same micro batch.
-  shares.slices = placement.parts(0) > 1 ? 1 : devices;
-  shares.replicas = here / devices;
-  shares.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  shares.asked_by = placement.asked_by;
-  return shares;
-}
-
-// Into how many parts a batch will be cut: a guess before the strategies are known. One that is
-// right saves a recording.
-int64_t Trainer::Impl::likely_parts() const {
-  const int64_t micro_batches = config.get<int64_t>("pipeline.num_micro_batch");
-  const int64_t stages =
-      config.get<bool>("auto.auto_parallel") ? config.get<int64_t>("pipeline.num_stages") : 1;
-  const int64_t devices = replicas.size();
-  return micro_batches * std::max<int64_t>(1, devices / std::max<int64_t>(1, stages));
+  return shares_here(placement, job->cluster(), config);
 }
 
 // Before the step, which may write them: in the first steps, and now and then.
@@ -172,11 +146,11 @@ void for_each(const DeviceBatches& batches, const std::function<void(const Batch
 
 }  // namespace
 
-StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
+StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
   step_cache.begin_step();
   ignored_before = ignored_targets_seen();
-  given.seen = rows.sample();
-  given.whole = rows.whole();
+  given.seen = input.sample();
+  given.whole = input.whole();
   step_batch = &given.whole;
   job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);
@@ -185,8 +159,8 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
                  "was computed from, where the plain loop's backward() would bring one. Compute it "
                  "inside of the step, or detach() it.\n";
   }
-  const Shares all = shares(rows, given);
-  if (step_cache.can_run_plainly() && stays_whole(rows, all)) {
+  const Shares all = shares(input, given);
+  if (step_cache.can_run_plainly() && stays_whole(input, all)) {
     if (!std::exchange(told_of_whole_batch, true)) {
       std::clog << "epl: " << describe(given, config, devices())
                 << " cannot be cut evenly over the " << devices()
@@ -195,7 +169,7 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
     }
     return step_plainly({{given.whole}}, 1);
   }
-  const DeviceBatches batches = rows.cut(all);
+  const DeviceBatches batches = input.cut(all);
   for_each(batches, [&](const Batch& batch) {
     job->written_batch().check(batch);
     check_not_trained(batch, model);
@@ -371,27 +345,13 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepResult Trainer::step(const Batch& batch) {
-  Impl::Rows rows;
-  rows.sample = [&] { return sample_of(batch, impl_->likely_parts()); };
-  rows.whole = [&] { return batch; };
-  rows.cut = [&](const Shares& shares) {
-    return cut_into_micro_batches(batch, shares, impl_->config);
-  };
-  rows.even = [&](const Shares& shares) { return divides_evenly(batch, shares); };
-  return impl_->step_with(rows);
+  BatchInput input(batch, impl_->config, impl_->replicas.size());
+  return impl_->step_with(input);
 }
 
 StepResult Trainer::step(const BatchSource& source) {
-  Batch first;
-  Impl::Rows rows;
-  rows.sample = [&] { return first = source(); };
-  rows.whole = [&] { return first; };
-  rows.cut = [&](const Shares& shares) {
-    bool given = false;
-    const BatchSource all = [&] { return std::exchange(given, true) ? source() : first; };
-    return draw_micro_batches(all, shares, impl_->config);
-  };
-  return impl_->step_with(rows);
+  SourceInput input(source, impl_->config);
+  return impl_->step_with(input);
 }
 
 StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {

@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "batch/given_batch.h"
-#include "batch/micro_batches.h"
+#include "batch/step_input.h"
 #include "driver/clip_options.h"
 #include "driver/step_cache.h"
 #include "job/job.h"
@@ -45,22 +45,13 @@ struct Trainer::Impl {
   // Where an exception destroys the trainer, this worker has failed, and the others hear of it.
   ~Impl();
 
-  // The rows of one step as the program handed them in.
-  struct Rows {
-    std::function<Batch()> sample;  // some of them, to record by
-    std::function<Batch()> whole;   // where those do not do
-    std::function<DeviceBatches(const Shares& shares)> cut;
-    std::function<bool(const Shares& shares)> even = [](const Shares&) { return true; };
-  };
-
   static std::shared_ptr<Job> current_job();  // throws before epl::init()
-  StepResult step_with(const Rows& rows);
+  StepResult step_with(StepInput& input);
   void meet_other_workers();
-  int64_t likely_parts() const;
   // One device of one worker can take a batch that cannot be cut evenly over all.
-  bool stays_whole(const Rows& rows, const Shares& shares) const;
-  Shares shares(const Rows& rows, const GivenBatch& given);
-  StepResult step(const Rows& rows, GivenBatch& given);
+  bool stays_whole(const StepInput& input, const Shares& shares) const;
+  Shares shares(const StepInput& input, const GivenBatch& given);
+  StepResult step(StepInput& input, GivenBatch& given);
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
@@ -98,7 +89,6 @@ struct Trainer::Impl {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   double seconds_since_begin() const { return seconds_since(begun); }
-  int reader_of(const ReadyStep& ready, int device) const;
   ReplayedStep replayed(const ReadyStep& ready);  // as it is verified
   // What workers tell each other in each step, before the update: gives the loss of all.
   void look_at_parameters();

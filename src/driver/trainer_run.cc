@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "batch/readers.h"
 #include "driver/trainer_impl.h"
 #include "job/agreement.h"
 #include "ops/facts.h"
@@ -62,8 +63,8 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
       before->restore();
       for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
       const int where = job->team().failed_device();
-      sample = std::max(0, reader_of(ready, where)) * per_device +
-               runs[static_cast<size_t>(where)].micro_batch;
+      const size_t batch = batch_of(where, ready.placement(), job->cluster()).value_or(0);
+      sample = static_cast<int>(batch) * per_device + runs[static_cast<size_t>(where)].micro_batch;
       step_cache.forget(ready);
       if (failure.empty()) failure = "a guard of another worker's recording failed";
       step_cache.guard_failed(failure, steps);
@@ -135,8 +136,8 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   try {
     job->team().run([&](int device) {
       const bool reads = ready.placement().group(ready.place(device).stage) == 0;
-      const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
-      bound.run(device, reads ? &batches[reader] : nullptr, runs[static_cast<size_t>(device)]);
+      const size_t batch = batch_of(device, ready.placement(), job->cluster()).value_or(0);
+      bound.run(device, reads ? &batches[batch] : nullptr, runs[static_cast<size_t>(device)]);
     });
     bound.finish();
   } catch (const GuardFailed&) {
@@ -174,14 +175,14 @@ void Trainer::Impl::tell_of_ignored_targets(int64_t parts) {
 void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs) {
   ready.replayed = true;
   const int per_device = ready.plan().micro_batches;
-  const int reader = ready.sample / per_device;
+  const auto recorded_of = static_cast<size_t>(ready.sample / per_device);
   const DeviceRun* found = nullptr;
   bool random = draws_random_numbers(ready.compiled().graph);
   for (int device = 0; device < replicas.size(); ++device) {
     const PlanOutput& output = ready.plan().loss;
     const bool same_rows = output.slices() == ready.placement().stage_devices[0];
     const bool computes = ready.place(device).stage == output.program && same_rows;
-    if (!computes || reader_of(ready, device) != reader) continue;
+    if (!computes || batch_of(device, ready.placement(), job->cluster()) != recorded_of) continue;
     found = &runs[static_cast<size_t>(device)];
     random &= replicas.first + device != 0;
     break;
@@ -197,27 +198,6 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>&
                      recorded, " when it was recorded"),
               "epl::Trainer::step",
               "tensors that the step fills through data_ptr() or accessor() belong into the batch");
-}
-
-// Which of the worker's batches a device works on: that of its replica. -1 where another worker
-// reads it.
-int Trainer::Impl::reader_of(const ReadyStep& ready, int device) const {
-  const Placement& placement = ready.placement();
-  const Place place = ready.place(device);
-  const bool reads = placement.group(place.stage) == 0;
-  std::vector<std::pair<int, int>> readers;  // replica and slice
-  for (int each = 0; each < replicas.size(); ++each) {
-    const Place other = ready.place(each);
-    if (placement.group(other.stage) != 0) continue;
-    const std::pair<int, int> reader{other.replica, other.slice};
-    const auto known = std::find(readers.begin(), readers.end(), reader);
-    const bool same_slice = !reads || other.slice == place.slice;
-    if (other.replica == place.replica && same_slice) {
-      return static_cast<int>(known - readers.begin());
-    }
-    if (known == readers.end()) readers.push_back(reader);
-  }
-  return -1;
 }
 
 }  // namespace epl
