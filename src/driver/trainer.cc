@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -14,12 +13,12 @@
 #include "ir/text.h"
 #include "job/agreement.h"
 #include "job/rows_are_read.h"
+#include "model/state_on_workers.h"
 #include "model/torch_model.h"
 #include "program/text.h"
 #include "runtime/counted_targets.h"
 #include "sim/measured_costs.h"
 #include "state/checkpoint_file.h"
-#include "state/stage_optimizers.h"
 
 namespace epl {
 
@@ -258,23 +257,10 @@ void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
 }
 
 // Once after whatever made them whole here: a recording, or somebody who asked for them.
-void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
+void Trainer::Impl::release_once(const ReadyStep& ready) {
   if (job->workers() == nullptr || released == step_cache.made()) return;
   released = step_cache.made();
-  std::map<const c10::StorageImpl*, int> users;  // another tensor may show the same memory
-  for (const auto* tensors : {&model.parameters(), &model.state()}) {
-    for (const auto& [name, tensor] : *tensors) {
-      if (tensor.has_storage()) ++users[tensor.storage().unsafeGetStorageImpl()];
-    }
-  }
-  const auto pieces_of = [&](const at::Tensor& parameter) {
-    std::vector<at::Tensor> tensors = model.states_of(parameter);
-    const bool own = users[parameter.storage().unsafeGetStorageImpl()] == 1;
-    if (own) tensors.push_back(parameter.detach());
-    return tensors;
-  };
-  const BoundStep& bound = ready.bound();
-  release_pieces_of_others(bound.connections(), bound.gradients().held(), pieces_of);
+  release_what_others_hold(model, ready.bound());
 }
 
 StateMap Trainer::Impl::state_map() const {
@@ -283,20 +269,6 @@ StateMap Trainer::Impl::state_map() const {
   StateMap map = state_of(model, job->gradient_history(), placement);
   if (last != nullptr) map.place(last->plan());
   return map;
-}
-
-// Workers that have a piece of a parameter have that of its state: pieces first, then the states.
-void Trainer::Impl::bring_states_to_first_worker(const ReadyStep& last) {
-  if (job->workers() == nullptr || !last.placement().has_roles()) return;
-  const BoundStep& bound = last.bound();
-  gather_pieces(bound.connections(), bound.gradients().held(), Among::kHolders,
-                [&](const at::Tensor& parameter) { return model.states_of(parameter); });
-  const StateMap map = state_map();
-  std::vector<OptimizerOfNames> optimizers;
-  for (size_t i = 0; i < model.optimizers().size(); ++i) {
-    optimizers.push_back({*model.optimizers()[i], model.names_of(i)});
-  }
-  gather_optimizer_states({map, last.placement(), job->cluster(), *job->workers()}, optimizers);
 }
 
 // Whoever runs the network by itself would compute with zeros.
@@ -415,7 +387,7 @@ void Trainer::save(const std::string& path) const {
   impl_->released = -1;
   if (const ReadyStep* last = impl_->step_cache.last()) {
     last->bound().gather(Gather::kAll);
-    impl_->bring_states_to_first_worker(*last);
+    bring_states_to_first_worker(impl_->model, last->bound(), impl_->state_map());
   }
   if (job.cluster().worker_index != 0) return;
   save_checkpoint(path, impl_->replicas.step,

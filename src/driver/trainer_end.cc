@@ -96,7 +96,7 @@ class Trainer::Impl::End final : public StepEnd {
     }
     if (phase.kind == Instruction::Kind::kGather) {
       const bool all = trainer_.config.get<bool>("pipeline.gather_parameters");
-      all ? trainer_.tell_what_is_fetched(ready_) : trainer_.release_what_others_hold(ready_);
+      all ? trainer_.tell_what_is_fetched(ready_) : trainer_.release_once(ready_);
     }
   }
 

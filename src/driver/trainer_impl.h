@@ -81,10 +81,9 @@ struct Trainer::Impl {
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
-  void bring_states_to_first_worker(const ReadyStep& last);
   void check_all_is_here(const std::string& who) const;
   void tell_what_is_fetched(const ReadyStep& ready);
-  void release_what_others_hold(const ReadyStep& ready);
+  void release_once(const ReadyStep& ready);  // what only other workers hold
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
