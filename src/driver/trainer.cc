@@ -91,48 +91,40 @@ void Trainer::Impl::look_at_parameters() {
   parameters_before = looks && alike ? checksum_of_parameters(model) : 0;
 }
 
-double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
+StepReport Trainer::Impl::report_of(double loss, const DeviceBatches& batches) const {
   const bool wants_plain = step_cache.can_run_plainly() &&
                            (step_cache.wants_second_look() || !step_cache.unreplayable().empty());
-  plain_next = wants_plain;
-  all_recorded = step_cache.last() == nullptr && step_cache.unreplayable().empty() &&
-                 step_cache.has_recorded(batches[0][0]);
-  const std::vector<uint64_t> drawn =
-      devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
-  double all_drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
-  // The program's own generator has made those of the job's first device.
-  const double by_program = replicas.first == 0 ? static_cast<double>(drawn[0]) : 0;
-  if (job->workers() == nullptr) {
-    skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
-    return loss;
-  }
-  const bool alone = step_cache.placement_known().has_roles();  // parameters lie on other workers
+  const bool has_recorded = step_cache.last() == nullptr && step_cache.unreplayable().empty() &&
+                            step_cache.has_recorded(batches[0][0]);
   StepReport report;
   report.loss = loss;
   report.wants_plain = wants_plain ? 1 : 0;
-  report.has_recorded = all_recorded ? 1 : 0;
+  report.has_recorded = has_recorded ? 1 : 0;
+  if (job->workers() == nullptr) return report;
   report.options = fingerprint_of_options(model);
   report.loads = static_cast<double>(loads);
-  report.drawn = all_drawn;
-  if (!alone) {
-    for (const auto& batch : batches[0]) {
-      const bool has_rows = !batch.empty() && batch[0].dim() > 0;
-      report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
-    }
-    report.parameters = parameters_before;
+  if (step_cache.placement_known().has_roles()) return report;  // rows and parameters lie elsewhere
+  for (const auto& batch : batches[0]) {
+    const bool has_rows = !batch.empty() && batch[0].dim() > 0;
+    report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
   }
-  const std::vector<StepReport> reports = exchange_reports(*job->workers(), report);
-  check_reports(reports, steps);
-  double sum = 0;
-  all_drawn = 0;
-  for (const StepReport& each : reports) {
-    sum += each.loss;
-    plain_next |= each.wants_plain > 0;
-    all_recorded &= each.has_recorded > 0;
-    all_drawn += each.drawn;
-  }
-  skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
-  return sum;
+  report.parameters = parameters_before;
+  return report;
+}
+
+double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
+  StepReport report = report_of(loss, batches);
+  const std::vector<uint64_t> drawn =
+      devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
+  report.drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
+  const StepReport all =
+      job->workers() == nullptr ? report : sum_up(exchange_reports(*job->workers(), report), steps);
+  plain_next = all.wants_plain > 0;
+  all_recorded = all.has_recorded > 0;
+  // The program's own generator has made those of the job's first device.
+  const double by_program = replicas.first == 0 ? static_cast<double>(drawn[0]) : 0;
+  skip_in_program(static_cast<uint64_t>(all.drawn - by_program));
+  return all.loss;
 }
 
 namespace {
@@ -200,18 +192,7 @@ double Trainer::Impl::agree(MeetingAbout about, double value, const std::string&
   Communicator* const gradients = early ? step_cache.first_of_gradients() : nullptr;
   Communicator& workers = gradients == nullptr ? *job->workers() : *gradients;
   job->watch().doing(steps, "agree");
-  const at::Tensor most = at::full({1}, value, at::kDouble);
-  workers.set_about(static_cast<int64_t>(about));
-  try {
-    workers.all_reduce({most}, ReduceOp::kMax);
-  } catch (const JobFailed&) {
-    throw;
-  } catch (const Error&) {
-    throw Error(conflict, "epl::Trainer::step",
-                "what is read in C++ handed in as a tensor, or batches of one kind on all workers");
-  }
-  workers.set_about(0);
-  return most.item<double>();
+  return largest_on_workers(workers, about, value, conflict);
 }
 
 void Trainer::Impl::agree_to_run_plainly(const std::string& why) {

@@ -17,6 +17,7 @@
 #include "batch/step_input.h"
 #include "driver/clip_options.h"
 #include "driver/step_cache.h"
+#include "job/agreement.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "model/model_state.h"
@@ -55,8 +56,7 @@ struct Trainer::Impl {
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
   void look_again(const DeviceBatches& batches);
-  void tell_of_ignored_targets(int64_t parts);                  // micro batches x replicas
-  enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };  // Communicator::set_about
+  void tell_of_ignored_targets(int64_t parts);  // micro batches x replicas
   // The largest value of all workers; where others do not meet about this, an Error.
   double agree(MeetingAbout about, double value, const std::string& conflict);
   void agree_to_run_plainly(const std::string& why);
@@ -91,6 +91,7 @@ struct Trainer::Impl {
   ReplayedStep replayed(const ReadyStep& ready);  // as it is verified
   // What workers tell each other in each step, before the update: gives the loss of all.
   void look_at_parameters();
+  StepReport report_of(double loss, const DeviceBatches& batches) const;
   double meet_after_run(double loss, const DeviceBatches& batches);
 
   int devices() const { return job->cluster().total_gpu_num; }

@@ -16,7 +16,7 @@ std::string error_of_reports(double StepReport::*number, double first, double se
   std::vector<StepReport> reports(2);
   reports[0].*number = first;
   reports[1].*number = second;
-  return error_of([&] { check_reports(reports, 3); });
+  return error_of([&] { sum_up(reports, 3); });
 }
 
 TEST(StepReports, ThatCountOtherwiseAreRefusedWithTheNumbers) {
@@ -39,6 +39,19 @@ TEST(StepReports, MayDifferInWhatIsTheirOwn) {
                                      &StepReport::has_recorded, &StepReport::drawn}) {
     EXPECT_EQ(error_of_reports(number, 1, 2), "no error");
   }
+}
+
+TEST(StepReports, SumUpToALossAndToWhatAllOrOneOfThemSay) {
+  std::vector<StepReport> reports(3);
+  for (StepReport& each : reports) each.loss = each.drawn = each.has_recorded = 1;
+  reports[1].wants_plain = 1;
+  StepReport all = sum_up(reports, 0);
+  EXPECT_EQ(all.loss, 3);
+  EXPECT_EQ(all.drawn, 3);
+  EXPECT_EQ(all.wants_plain, 1);
+  EXPECT_EQ(all.has_recorded, 1);
+  reports[2].has_recorded = 0;
+  EXPECT_EQ(sum_up(reports, 0).has_recorded, 0);
 }
 
 TEST(StepReports, OfParametersThatAreNoNumbersAgree) {
