@@ -1,6 +1,7 @@
 // Trainer::Impl: what a trainer is made of. One step is: cut the batch (trainer.cc), run it on all
-// devices by a recording that is right for it (trainer_run.cc), end it as its plan says
-// (trainer_end.cc), and where asked compare with the plain program (verify/replayed_step.h).
+// devices by a recording that is right for it (trainer_run.cc) and end it as its plan says
+// (trainer_end.cc), or run it as the plain program does (trainer_plain.cc); where asked, compare
+// the two (verify/replayed_step.h).
 #pragma once
 
 #include <epl/env.h>
