@@ -22,6 +22,7 @@
 #include "job/job.h"
 #include "model/model.h"
 #include "model/model_state.h"
+#include "plain/plain_run.h"
 #include "runtime/step_end.h"
 #include "verify/replayed_step.h"
 
@@ -67,6 +68,10 @@ struct Trainer::Impl {
   // --- a step by the user's own code: trainer_plain.cc
   bool runs_plainly(const DeviceBatches& batches) const;
   StepResult step_plainly(const DeviceBatches& batches, double seed);
+  PlainRunRequest plain_request(const DeviceBatches& batches, double seed,
+                                std::vector<Batch>& observed);
+  double loss_of(const PlainRun& plain, int plain_devices) const;
+  double update_by(PlainRun& plain, const PlainRunRequest& request);
   void make_plan(const DeviceBatches& batches);
   void tell_of_plain_steps();
   void tell_of_unverified();

@@ -19,17 +19,13 @@ bool Trainer::Impl::runs_plainly(const DeviceBatches& batches) const {
   return steps == 0 && (devices() > 1 || config.get<int64_t>("pipeline.num_micro_batch") > 1);
 }
 
-StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed) {
-  job->watch().doing(steps, "compute");
-  begun = std::chrono::steady_clock::now();
-  replicas.release_arenas();
-  PlainRun plain(model, function, replicas);
+// `observed` gets the batches of which copies are written; of others the user's own tensors are.
+PlainRunRequest Trainer::Impl::plain_request(const DeviceBatches& batches, double seed,
+                                             std::vector<Batch>& observed) {
   PlainRunRequest request{batches, seed};
-  std::vector<Batch> observed;  // of which copies are written; of the others the user's own tensors
-  request.devices = batches.size() == 1 ? 1 : devices();
   request.workers = job->workers();
-  if (job->workers() != nullptr) request.devices = devices();
-  request.observe = [&](const Batch& batch, double of_seed) {
+  request.devices = batches.size() == 1 && request.workers == nullptr ? 1 : devices();
+  request.observe = [this, &observed](const Batch& batch, double of_seed) {
     std::optional<Capture> captured = step_cache.observe(batch, of_seed);
     if (captured) {
       observed.push_back(batch);
@@ -37,31 +33,48 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
     }
     return captured;
   };
-  request.written_outside = [&] { return step_cache.written_outside(); };
+  request.written_outside = [this] { return step_cache.written_outside(); };
   const bool locally = clipping.clips() && request.devices > 1 &&
                        !config.get<bool>("communication.clip_after_allreduce");
-  if (locally) {
-    tell_of_local_clipping(request.devices);
-    request.clip_replica = [&](const std::vector<at::Tensor>& gradients) {
-      clip_gradients(gradients, clipping, takes_mean() ? request.devices : 1);
-    };
+  if (!locally) return request;
+  tell_of_local_clipping(request.devices);
+  const double scale = takes_mean() ? request.devices : 1;
+  request.clip_replica = [this, scale](const std::vector<at::Tensor>& gradients) {
+    clip_gradients(gradients, clipping, scale);
+  };
+  return request;
+}
+
+// What this worker adds to the loss of the step.
+double Trainer::Impl::loss_of(const PlainRun& plain, int plain_devices) const {
+  const auto micro_batches = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
+  const double parts = plain_devices > 1 ? micro_batches * devices() : micro_batches;
+  double loss = 0;
+  for (const DeviceRun& run : plain.runs()) {
+    for (double each : run.losses) loss += each / parts;
   }
+  const bool divided = plain_devices > 1 || devices() == 1;
+  const bool is_sum = divided && !takes_mean() && step_cache.loss_is_sum();
+  return is_sum ? loss * (micro_batches * devices()) : loss;
+}
+
+StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed) {
+  job->watch().doing(steps, "compute");
+  begun = std::chrono::steady_clock::now();
+  replicas.release_arenas();
+  std::vector<Batch> observed;
+  const PlainRunRequest request = plain_request(batches, seed, observed);
+  PlainRun plain(model, function, replicas);
   plain.run(request);
   for (const Batch& batch : observed) job->written_batch().note(step_cache.input_writers(), batch);
 
   StepResult result;
-  double loss = 0;
-  const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
-  for (const auto& run : plain.runs()) {
-    for (double each : run.losses) loss += each / (request.devices > 1 ? parts * devices() : parts);
-  }
-  const bool divided = request.devices > 1 || devices() == 1;
-  if (divided && !takes_mean() && step_cache.loss_is_sum()) loss *= parts * devices();
-  result.loss = meet_after_run(loss, batches);
+  result.loss = meet_after_run(loss_of(plain, request.devices), batches);
   make_plan(batches);
   tell_of_plain_steps();
-  if (request.devices * parts > 1) tell_of_unverified();
-  tell_of_ignored_targets(request.devices * config.get<int64_t>("pipeline.num_micro_batch"));
+  const int64_t parts = request.devices * config.get<int64_t>("pipeline.num_micro_batch");
+  if (parts > 1) tell_of_unverified();
+  tell_of_ignored_targets(parts);
   const torch::NoGradGuard no_grad;
   result.metrics = merge_metrics_of_replicas(plain.runs(), job->workers());
   timeline = Timeline();
@@ -71,26 +84,31 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
         {concat("device ", replicas.first + static_cast<int>(i)), plain.runs()[i].spans});
   }
   plain.merge_state(request);
-  if (check_finite(result, plain.runs())) {
-    plain.reduce_gradients(request.workers);
-    result.gradient_norm = clip_gradients(plain, locally ? clipping.norm_alone() : clipping);
-    const HadGradient had_gradient = [&](const auto& name, const auto& parameter, bool has_one) {
-      return step_cache.had_gradient(name, parameter, has_one);
-    };
-    Span span;
-    span.kind = Span::Kind::kUpdate;
-    span.begin = seconds_since_begin();
-    job->watch().doing(steps, "update");
-    update_plainly(model, plain, had_gradient, job->team());
-    span.end = seconds_since_begin();
-    for (auto& device : timeline.devices) device.spans.push_back(span);
-  } else {
-    result.skipped = true;
-  }
+  result.skipped = !check_finite(result, plain.runs());
+  if (!result.skipped) result.gradient_norm = update_by(plain, request);
   timeline.seconds = seconds_since_begin();
   ++steps;
   ++replicas.step;
   return result;
+}
+
+// Returns the norm of the gradients. Where each replica has clipped its own they are not clipped
+// again.
+double Trainer::Impl::update_by(PlainRun& plain, const PlainRunRequest& request) {
+  plain.reduce_gradients(request.workers);
+  const double norm =
+      clip_gradients(plain, request.clip_replica ? clipping.norm_alone() : clipping);
+  Span span;
+  span.kind = Span::Kind::kUpdate;
+  span.begin = seconds_since_begin();
+  job->watch().doing(steps, "update");
+  const auto had_gradient = [&](const auto& name, const auto& parameter, bool has_one) {
+    return step_cache.had_gradient(name, parameter, has_one);
+  };
+  update_plainly(model, plain, had_gradient, job->team());
+  span.end = seconds_since_begin();
+  for (auto& device : timeline.devices) device.spans.push_back(span);
+  return norm;
 }
 
 // So that plan() and graph() have something to show, and workers see that they have planned alike.
@@ -128,8 +146,7 @@ void Trainer::Impl::tell_of_plain_steps() {
 }
 
 void Trainer::Impl::tell_of_unverified() {
-  const bool verifies = verified < config.get<int64_t>("debug.verify_steps");
-  if (!verifies || std::exchange(told_of_unverified, true)) return;
+  if (!verifies() || std::exchange(told_of_unverified, true)) return;
   std::clog << "epl: step " << steps
             << " is not verified, nor are others that run as the plain program would on each of "
                "their parts\n";
