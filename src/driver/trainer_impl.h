@@ -57,6 +57,10 @@ struct Trainer::Impl {
   StepResult step(StepInput& input, GivenBatch& given);
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
+  std::string run_guarded(ReadyStep& ready, const DeviceBatches& batches,
+                          std::vector<DeviceRun>& runs);
+  void check_follows_guards(const ReadyStep& ready) const;
+  void check_records_again(const std::string& failure, const std::string& first_failure) const;
   void look_again(const DeviceBatches& batches);
   void tell_of_ignored_targets(int64_t parts);  // micro batches x replicas
   // The largest value of all workers; where others do not meet about this, an Error.

@@ -39,49 +39,62 @@ std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
         step_cache.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
     const bool looks = step_cache.wants_second_look() || step_cache.wants_look_at(batches[0][0]);
     if (!step_cache.can_run_plainly() && looks) look_again(batches);
-    std::optional<StateSnapshot> before;
-    std::vector<std::vector<at::Tensor>> streams;
-    if (ready.plan().has_guards()) {
-      EPL_CHECK(!ready.placement().has_roles() || job->workers() == nullptr,
-                concat("the step reads values back into C++ (", first_guard(ready.compiled().graph),
-                       "), which stages and parts on several workers cannot follow: they would "
-                       "have to record again together"),
-                ready.placement().asked_by,
-                "a step without item() and selections by mask (label smoothing of cross_entropy "
-                "has one), or all devices on one worker");
-      before.emplace(ready.snapshot());
-      for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
-    }
     std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
-    std::string failure;
-    try {
-      run_once(ready, batches, runs);
-    } catch (const GuardFailed& failed) {
-      failure = failed.what();
-    }
-    if (before && !guards_hold_on_all_workers(failure.empty(), ready)) {
-      before->restore();
-      for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
-      const int where = job->team().failed_device();
-      const size_t batch = batch_of(where, ready.placement(), job->cluster()).value_or(0);
-      sample = static_cast<int>(batch) * per_device + runs[static_cast<size_t>(where)].micro_batch;
-      step_cache.forget(ready);
-      if (failure.empty()) failure = "a guard of another worker's recording failed";
-      step_cache.guard_failed(failure, steps);
-      const bool plainly = step_cache.can_run_plainly();
-      if (plainly && (job->workers() != nullptr || !first_failure.empty())) {
-        throw CannotReplay(failure);
-      }
-      EPL_CHECK(first_failure.empty(),
-                concat("the micro batches of step ", steps,
-                       " need different recordings: ", first_failure, "; ", failure),
-                config.asked_by("pipeline.num_micro_batch"),
-                "micro batches that do not differ in this, or a step that does not read it back");
-      first_failure = failure;
-      continue;
-    }
-    return runs;
+    const std::string failure = run_guarded(ready, batches, runs);
+    if (failure.empty()) return runs;
+    const int where = job->team().failed_device();
+    const size_t batch = batch_of(where, ready.placement(), job->cluster()).value_or(0);
+    sample = static_cast<int>(batch) * per_device + runs[static_cast<size_t>(where)].micro_batch;
+    step_cache.forget(ready);
+    step_cache.guard_failed(failure, steps);
+    check_records_again(failure, first_failure);
+    first_failure = failure;
   }
+}
+
+// Why a guard failed, with all as it was before the run; empty where none did.
+std::string Trainer::Impl::run_guarded(ReadyStep& ready, const DeviceBatches& batches,
+                                       std::vector<DeviceRun>& runs) {
+  if (!ready.plan().has_guards()) {
+    run_once(ready, batches, runs);
+    return "";
+  }
+  check_follows_guards(ready);
+  const StateSnapshot before = ready.snapshot();
+  std::vector<std::vector<at::Tensor>> streams;
+  for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
+  std::string failure;
+  try {
+    run_once(ready, batches, runs);
+  } catch (const GuardFailed& failed) {
+    failure = failed.what();
+  }
+  if (guards_hold_on_all_workers(failure.empty(), ready)) return "";
+  before.restore();
+  for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
+  return failure.empty() ? "a guard of another worker's recording failed" : failure;
+}
+
+void Trainer::Impl::check_follows_guards(const ReadyStep& ready) const {
+  EPL_CHECK(!ready.placement().has_roles() || job->workers() == nullptr,
+            concat("the step reads values back into C++ (", first_guard(ready.compiled().graph),
+                   "), which stages and parts on several workers cannot follow: they would "
+                   "have to record again together"),
+            ready.placement().asked_by,
+            "a step without item() and selections by mask (label smoothing of cross_entropy "
+            "has one), or all devices on one worker");
+}
+
+// Where the function itself can run, workers do so together, and one alone the second time.
+void Trainer::Impl::check_records_again(const std::string& failure,
+                                        const std::string& first_failure) const {
+  const bool plainly = step_cache.can_run_plainly();
+  if (plainly && (job->workers() != nullptr || !first_failure.empty())) throw CannotReplay(failure);
+  EPL_CHECK(first_failure.empty(),
+            concat("the micro batches of step ", steps,
+                   " need different recordings: ", first_failure, "; ", failure),
+            config.asked_by("pipeline.num_micro_batch"),
+            "micro batches that do not differ in this, or a step that does not read it back");
 }
 
 // By another micro batch of the first step, or by the next step; on several workers by the next
