@@ -1,12 +1,10 @@
 #include <epl/env.h>
 #include <epl/trainer.h>
 
-#include <iostream>
 #include <numeric>
 #include <utility>
 
 #include "base/check.h"
-#include "base/text.h"
 #include "batch/readers.h"
 #include "driver/trainer_impl.h"
 #include "job/agreement.h"
@@ -140,19 +138,10 @@ StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
   step_batch = &given.whole;
   job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);
-  if (requires_grad(given.whole) && !std::exchange(told_of_batch_gradient, true)) {
-    std::clog << "epl: a tensor of the batch requires a gradient: none comes to it, nor to what it "
-                 "was computed from, where the plain loop's backward() would bring one. Compute it "
-                 "inside of the step, or detach() it.\n";
-  }
+  if (requires_grad(given.whole)) tell_of_batch_gradient();
   const Shares all = shares(input, given);
   if (step_cache.can_run_plainly() && stays_whole(input, all)) {
-    if (!std::exchange(told_of_whole_batch, true)) {
-      std::clog << "epl: " << describe(given, config, devices())
-                << " cannot be cut evenly over the " << devices()
-                << " devices: one of them takes all of it, as the plain loop does, while the "
-                   "others wait\n";
-    }
+    tell_of_whole_batch(given);
     return step_plainly({{given.whole}}, 1);
   }
   const DeviceBatches batches = input.cut(all);
@@ -217,19 +206,6 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
 ReplayedStep Trainer::Impl::replayed(const ReadyStep& ready) {
   return {model,          function,         config,        clipping, replicas,
           job->workers(), ready.compiled(), ready.bound(), steps};
-}
-
-// Once, where it is much: no step needs it.
-void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
-  constexpr int64_t kMuch = 1 << 20;
-  if (steps > 0 || job->workers() == nullptr || job->cluster().worker_index != 0) return;
-  const int64_t bytes =
-      bytes_of_others(ready.bound().connections(), ready.bound().gradients().held());
-  if (bytes < kMuch) return;
-  std::clog << "epl: after each step worker 0 fetches " << human_bytes(bytes)
-            << " of parameters that other workers update, so that all can be read at "
-               "any time; with pipeline.gather_parameters = false it takes neither time nor memory "
-               "for them before trainer.gather_parameters() or trainer.save()\n";
 }
 
 // Once after whatever made them whole here: a recording, or somebody who asked for them.

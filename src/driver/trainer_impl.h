@@ -1,7 +1,7 @@
 // Trainer::Impl: what a trainer is made of. One step is: cut the batch (trainer.cc), run it on all
 // devices by a recording that is right for it (trainer_run.cc) and end it as its plan says
 // (trainer_end.cc), or run it as the plain program does (trainer_plain.cc); where asked, compare
-// the two (verify/replayed_step.h).
+// the two (verify/replayed_step.h). What a user hears of it stands in trainer_remarks.cc.
 #pragma once
 
 #include <epl/env.h>
@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -62,7 +63,6 @@ struct Trainer::Impl {
   void check_follows_guards(const ReadyStep& ready) const;
   void check_records_again(const std::string& failure, const std::string& first_failure) const;
   void look_again(const DeviceBatches& batches);
-  void tell_of_ignored_targets(int64_t parts);  // micro batches x replicas
   // The largest value of all workers; where others do not meet about this, an Error.
   double agree(MeetingAbout about, double value, const std::string& conflict);
   void agree_to_run_plainly(const std::string& why);
@@ -77,8 +77,6 @@ struct Trainer::Impl {
   double loss_of(const PlainRun& plain, int plain_devices) const;
   double update_by(PlainRun& plain, const PlainRunRequest& request);
   void make_plan(const DeviceBatches& batches);
-  void tell_of_plain_steps();
-  void tell_of_unverified();
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
@@ -87,12 +85,10 @@ struct Trainer::Impl {
   StepResult end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
                       const DeviceBatches& batches);
   bool verifies() const { return verified < config.get<int64_t>("debug.verify_steps"); }
-  void tell_of_local_clipping(int replica_count);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
   void check_all_is_here(const std::string& who) const;
-  void tell_what_is_fetched(const ReadyStep& ready);
   void release_once(const ReadyStep& ready);  // what only other workers hold
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -103,6 +99,24 @@ struct Trainer::Impl {
   void look_at_parameters();
   StepReport report_of(double loss, const DeviceBatches& batches) const;
   double meet_after_run(double loss, const DeviceBatches& batches);
+
+  // --- what a user hears once: trainer_remarks.cc
+  enum class Remark {
+    kBatchGradient,
+    kIgnoredTargets,
+    kLocalClipping,
+    kPlainSteps,
+    kUnverified,
+    kWholeBatch
+  };
+  bool tells(Remark remark) { return told.insert(remark).second; }
+  void tell_of_batch_gradient();
+  void tell_of_whole_batch(const GivenBatch& given);
+  void tell_of_ignored_targets(int64_t parts);  // micro batches x replicas
+  void tell_of_local_clipping(int replica_count);
+  void tell_what_is_fetched(const ReadyStep& ready);
+  void tell_of_plain_steps();
+  void tell_of_unverified();
 
   int devices() const { return job->cluster().total_gpu_num; }
   bool takes_mean() const {
@@ -126,7 +140,6 @@ struct Trainer::Impl {
   const ClipOptions clipping;
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan
-  bool told_of_local_clipping = false;
   LocalReplicas replicas;
   StepCache step_cache;
   int64_t verified = 0;               // steps that were compared with the plain program
@@ -134,11 +147,7 @@ struct Trainer::Impl {
   double parameters_before = 0;       // their checksum before this step, where it is looked at
   bool plain_next = false;            // some worker wants the next step to run plainly
   bool all_recorded = false;          // before there is a plan: all workers can make it
-  bool told_of_plain = false;
-  bool told_of_batch_gradient = false;
-  bool told_of_unverified = false;
-  bool told_of_whole_batch = false;
-  bool told_of_ignored_targets = false;
+  std::set<Remark> told;
   int64_t ignored_before = 0;  // targets that were, before this step
   int64_t loads = 0;           // calls of load()
   int64_t released = -1;       // recordings when the pieces of other workers were last released

@@ -1,6 +1,4 @@
 // Steps that run as the plain program would: by the user's own function and autograd.
-#include <iostream>
-
 #include "base/check.h"
 #include "driver/trainer_impl.h"
 #include "plain/plain_update.h"
@@ -123,33 +121,6 @@ void Trainer::Impl::make_plan(const DeviceBatches& batches) {
     agree_on_plan(ready);
   } catch (const CannotReplay&) {
   }
-}
-
-void Trainer::Impl::tell_of_plain_steps() {
-  if (told_of_plain || step_cache.unreplayable().empty()) return;
-  told_of_plain = true;
-  if (job->cluster().worker_index != 0 && steps > 0) return;
-  std::clog << "epl: from step " << steps
-            << " on the step runs as the plain program would, since it cannot be replayed: "
-            << step_cache.unreplayable() << ". ";
-  const int64_t parts = devices() * config.get<int64_t>("pipeline.num_micro_batch");
-  if (parts == 1) {
-    std::clog << "Its numbers are right from here on; memory is that of the plain program. ";
-  } else {
-    std::clog << "Each of its " << parts
-              << " parts (micro batches x replicas) calls the function for itself, with its rows: "
-                 "what C++ counts, draws or reads there is that of a part, not of all rows. A "
-                 "worker's devices take turns, and memory is that of the plain program. ";
-  }
-  std::clog << "To have it replayed: numbers that change in the batch, metrics instead of item(), "
-               "torch::where instead of if.\n";
-}
-
-void Trainer::Impl::tell_of_unverified() {
-  if (!verifies() || std::exchange(told_of_unverified, true)) return;
-  std::clog << "epl: step " << steps
-            << " is not verified, nor are others that run as the plain program would on each of "
-               "their parts\n";
 }
 
 }  // namespace epl

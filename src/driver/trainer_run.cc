@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <iostream>
-#include <utility>
 
 #include "base/check.h"
 #include "batch/readers.h"
@@ -9,7 +7,6 @@
 #include "job/agreement.h"
 #include "ops/facts.h"
 #include "program/text.h"
-#include "runtime/counted_targets.h"
 
 namespace epl {
 namespace {
@@ -169,18 +166,6 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   }
   tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
   if (!ready.replayed) check_replay(ready, runs);
-}
-
-// Once. PyTorch's DistributedDataParallel does the same, without a word.
-void Trainer::Impl::tell_of_ignored_targets(int64_t parts) {
-  if (parts == 1 || ignored_targets_seen() == ignored_before) return;
-  if (std::exchange(told_of_ignored_targets, true)) return;
-  std::clog
-      << "epl: in step " << steps
-      << " a loss of reduction \"mean\" ignores targets (ignore_index): each of the " << parts
-      << " parts (micro batches x replicas) divides by the targets that count in it, so that "
-         "their mean may differ from the loss of all rows at once. Reduction kSum, divided by "
-         "a number that is the same for all parts, does not\n";
 }
 
 // The recorded run and its replay read the same batch and draw the same numbers; devices other than
