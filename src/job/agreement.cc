@@ -1,4 +1,4 @@
-#include "driver/agreement.h"
+#include "job/agreement.h"
 
 #include <algorithm>
 #include <cmath>
@@ -68,6 +68,9 @@ std::vector<StepReport> exchange_reports(Communicator& workers, const StepReport
   return reports;
 }
 
+namespace {
+
+// Where workers have drifted apart all of them see it.
 void check_reports(const std::vector<StepReport>& reports, int64_t step) {
   struct Question {
     double StepReport::*number;
@@ -100,6 +103,37 @@ void check_reports(const std::vector<StepReport>& reports, int64_t step) {
                   "epl::Trainer::step", question.hint);
     }
   }
+}
+
+}  // namespace
+
+StepReport sum_up(const std::vector<StepReport>& reports, int64_t step) {
+  check_reports(reports, step);
+  StepReport all = reports[0];
+  for (size_t worker = 1; worker < reports.size(); ++worker) {
+    const StepReport& each = reports[worker];
+    all.loss += each.loss;
+    all.wants_plain = std::max(all.wants_plain, each.wants_plain);
+    all.has_recorded = std::min(all.has_recorded, each.has_recorded);
+    all.drawn += each.drawn;
+  }
+  return all;
+}
+
+double largest_on_workers(Communicator& workers, MeetingAbout about, double value,
+                          const std::string& conflict) {
+  const at::Tensor most = at::full({1}, value, at::kDouble);
+  workers.set_about(static_cast<int64_t>(about));
+  try {
+    workers.all_reduce({most}, ReduceOp::kMax);
+  } catch (const JobFailed&) {
+    throw;
+  } catch (const Error&) {
+    throw Error(conflict, "epl::Trainer::step",
+                "what is read in C++ handed in as a tensor, or batches of one kind on all workers");
+  }
+  workers.set_about(0);
+  return most.item<double>();
 }
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "config/scopes.h"
-#include "driver/job.h"
+#include "job/job.h"
 
 namespace epl {
 namespace {

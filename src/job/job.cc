@@ -1,4 +1,4 @@
-#include "driver/job.h"
+#include "job/job.h"
 
 #include <algorithm>
 #include <limits>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <epl/config.h>
-#include <epl/trainer.h>
+#include <epl/step.h>
 
 #include <functional>
 #include <map>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "batch/micro_batches.h"
 #include "comm/communicator.h"
-#include "driver/micro_batches.h"
 #include "model/model.h"
 #include "runtime/clip.h"
 #include "state/state_snapshot.h"
@@ -38,15 +38,15 @@ struct PlainStep {
 // the device's random numbers, and adds up the gradients.
 struct PlainRequest {
   const DeviceBatches& batches;
-  Batch whole;          // all rows of the job; read where `divided` is empty
-  std::string divided;  // why not
+  Batch whole = {};          // all rows of the job; read where `divided` is empty
+  std::string divided = {};  // why not
   double seed = 1;
-  ClipOptions clip;
+  ClipOptions clip = {};
   bool clips_locally = false;
   double local_scale = 1;  // a replica's gradient times this is the one that is clipped locally
   int slices = 1;          // devices here that share a replica
-  std::function<at::Tensor(int device)> random_state;  // undefined: the program's own
-  int devices = 1;                                     // of the whole job
+  std::function<at::Tensor(int device)> random_state = {};  // undefined: the program's own
+  int devices = 1;                                          // of the whole job
   Communicator* workers = nullptr;
 };
 

@@ -9,8 +9,6 @@
 
 #include <vector>
 
-#include "program/placement.h"
-
 namespace epl {
 
 // How a step's rows are shared out on this worker.
@@ -22,10 +20,6 @@ struct Shares {
 
   int devices() const { return replicas * slices; }
 };
-
-// The devices whose rows this worker is handed: those that it has of the first stage. One that has
-// none takes a batch of the shape that those get which it works with, to record by.
-std::vector<int> readers_of(const Placement& placement, const Cluster& cluster);
 
 // For each device its micro batches.
 using DeviceBatches = std::vector<std::vector<Batch>>;

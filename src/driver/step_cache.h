@@ -1,4 +1,4 @@
-// Recordings: the steps that were recorded and compiled so far, by the shape of their batch.
+// StepCache: the steps that were recorded and compiled so far, by the shape of their batch.
 //
 // A step is recorded when a batch of a new shape, or another mode of the modules, comes along, and
 // again where a guard of the recording fails or a variable that it reads was assigned another
@@ -16,13 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "batch/written_batch.h"
 #include "capture/same_step.h"
 #include "compile/compile.h"
 #include "compile/placement.h"
 #include "driver/auto_stages.h"
-#include "driver/job.h"
 #include "driver/ready_step.h"
-#include "driver/written_batch.h"
+#include "job/job.h"
 #include "runtime/clip.h"
 
 namespace epl {
@@ -33,7 +33,7 @@ class CannotReplay : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class Recordings {
+class StepCache {
  public:
   struct Subject {
     Model& model;
@@ -44,7 +44,7 @@ class Recordings {
     const ClipOptions& clipping;
     double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
   };
-  explicit Recordings(const Subject& subject) : subject_(subject) {}
+  explicit StepCache(const Subject& subject) : subject_(subject) {}
 
   // The recording for this batch, made where there is none. It has this worker's rows of a micro
   // batch. `sample` is its number on this worker, `step` that of the step.
@@ -130,7 +130,6 @@ class Recordings {
   };
   // `batch` has this worker's rows of a micro batch.
   Recorded record_step(const Batch& batch);
-  int times_of_rows() const;  // how often they are in what is recorded
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
   CompileOptions compile_options() const;

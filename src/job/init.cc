@@ -4,7 +4,7 @@
 #include "config/env_state.h"
 #include "config/environment.h"
 #include "config/scopes.h"
-#include "driver/job.h"
+#include "job/job.h"
 
 namespace epl {
 

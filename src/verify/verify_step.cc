@@ -1,4 +1,4 @@
-#include "driver/verify_step.h"
+#include "verify/verify_step.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 

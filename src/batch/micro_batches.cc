@@ -1,4 +1,4 @@
-#include "driver/micro_batches.h"
+#include "batch/micro_batches.h"
 
 #include <ATen/ATen.h>
 
@@ -135,14 +135,6 @@ DeviceBatches cut_into_micro_batches(const Batch& batch, const Shares& shares,
     }
   }
   return result;
-}
-
-std::vector<int> readers_of(const Placement& placement, const Cluster& cluster) {
-  std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
-  if (!readers.empty()) return readers;
-  const int replica = placement.place(cluster.first_device()).replica;
-  const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
-  return placement.devices_of_group(0, worker, cluster);
 }
 
 Batch repeat_rows(const Batch& batch, int times) {

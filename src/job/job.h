@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "batch/written_batch.h"
 #include "comm/membership.h"
 #include "config/environment.h"
-#include "driver/written_batch.h"
 #include "model/holders.h"
 #include "runtime/device_team.h"
 #include "runtime/worker_links.h"

@@ -1,21 +1,15 @@
-#include "driver/pipeline_shares.h"
+#include "job/rows_are_read.h"
 
 #include <ATen/Functions.h>
-#include <epl/env.h>
-#include <epl/strategy.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
-#include "compile/placement.h"
+#include "batch/readers.h"
 
 namespace epl {
 namespace {
-
-bool reads(int worker, const Placement& placement, const Cluster& cluster) {
-  return !placement.devices_of_group(0, worker, cluster).empty();
-}
 
 // Steps 0, 1, 2, 4, 8, ...: loaders that differ do so from the beginning or from some epoch on.
 bool is_looked_at(int64_t step) { return (step & (step - 1)) == 0; }
@@ -55,48 +49,12 @@ bool is_no_data(const Batch& batch) {
 
 }  // namespace
 
-int reader_for(int worker, const Placement& placement, const Cluster& cluster) {
-  if (reads(worker, placement, cluster)) return worker;
-  Cluster there = cluster;
-  there.worker_index = worker;
-  const int replica = placement.place(there.first_device()).replica;
-  return worker_of(placement.device({replica, 0, 0}), cluster);
-}
-
-WorkerShares shares_of(const Placement& placement, const Cluster& cluster) {
-  const int reader = reader_for(cluster.worker_index, placement, cluster);
-  WorkerShares shares;
-  shares.replicas.clear();
-  for (int worker = 0; worker < cluster.worker_num; ++worker) {
-    if (!reads(worker, placement, cluster)) continue;
-    if (worker == reader) shares.worker = static_cast<int>(shares.replicas.size());
-    const auto devices = placement.devices_of_group(0, worker, cluster).size();
-    shares.replicas.push_back(static_cast<int>(devices));
-  }
-  return shares;
-}
-
-WorkerShares pipeline_shares(const std::vector<int>& stage_devices, SourceLocation where) {
-  const std::string asked_by =
-      concat("epl::pipeline_shares({", join(stage_devices, ", "), "}) at ", where.str());
-  EPL_CHECK(!stage_devices.empty(), "a model has at least one stage", asked_by,
-            "the devices of each stage, such as {1, 1}");
-  std::vector<Strategy> stages;
-  for (size_t i = 0; i < stage_devices.size(); ++i) {
-    EPL_CHECK(stage_devices[i] >= 1, concat("stage ", i, " has ", stage_devices[i], " devices"),
-              asked_by, "at least one device a stage");
-    stages.push_back(replicate(stage_devices[i], concat("stage_", i), where));
-  }
-  const Env& env = Env::get(where);
-  return shares_of(find_placement(stages, env.cluster, env.config, false, asked_by), env.cluster);
-}
-
 void check_rows_are_read(Job& job, const Placement& placement, const Batch& batch, int64_t step) {
   if (job.workers() == nullptr || !is_looked_at(step)) return;
   const Cluster& cluster = job.cluster();
   bool all_read = true;
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
-    all_read &= reads(worker, placement, cluster);
+    all_read &= reads_rows(worker, placement, cluster);
   }
   if (all_read) return;
   const auto count = static_cast<size_t>(cluster.worker_num);

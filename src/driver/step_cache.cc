@@ -1,4 +1,4 @@
-#include "driver/recordings.h"
+#include "driver/step_cache.h"
 
 #include <ATen/ExpandUtils.h>
 
@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "batch/micro_batches.h"
+#include "batch/readers.h"
 #include "capture/made_under_split.h"
 #include "capture/thread_modes.h"
 #include "capture/watched_inputs.h"
@@ -16,8 +18,7 @@
 #include "config/checks.h"
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
-#include "driver/agreement.h"
-#include "driver/micro_batches.h"
+#include "job/agreement.h"
 #include "model/model_state.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"
@@ -46,7 +47,7 @@ void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
 
 }  // namespace
 
-Recordings::Key Recordings::key_of(const Batch& batch) const {
+StepCache::Key StepCache::key_of(const Batch& batch) const {
   Key key;
   for (const auto& tensor : batch) {
     key.push_back(static_cast<int64_t>(tensor.scalar_type()));
@@ -60,13 +61,13 @@ Recordings::Key Recordings::key_of(const Batch& batch) const {
   return key;
 }
 
-Recordings::Key Recordings::modes() const {
+StepCache::Key StepCache::modes() const {
   Key key;
   subject_.model.append_modes(key);
   return key;
 }
 
-std::vector<at::Generator> Recordings::generators_seen_before() const {
+std::vector<at::Generator> StepCache::generators_seen_before() const {
   std::vector<at::Generator> seen;
   if (!pending_) return seen;
   for (const auto& [key, look] : pending_->looks) {
@@ -75,7 +76,7 @@ std::vector<at::Generator> Recordings::generators_seen_before() const {
   return seen;
 }
 
-void Recordings::begin_step() {
+void StepCache::begin_step() {
   ++step_;
   if (subject_.model.refresh()) {
     forget_all();
@@ -87,7 +88,7 @@ void Recordings::begin_step() {
   probe_->of_this_step = false;
 }
 
-Capture Recordings::capture(const Batch& batch, double seed) {
+Capture StepCache::capture(const Batch& batch, double seed) {
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
   const IgnoredTargetsWatch targets;
@@ -105,7 +106,7 @@ Capture Recordings::capture(const Batch& batch, double seed) {
 }
 
 // In LibTorch 1 their own optimizers go on with zeros where their steps give them no gradient.
-void Recordings::note_reached(const Capture& captured) {
+void StepCache::note_reached(const Capture& captured) {
   if (!kZeroGradLeavesZeros) return;
   for (const WeakTensor& leaf : captured.reached) {
     const at::Tensor tensor = at::Tensor(leaf.lock());
@@ -115,7 +116,7 @@ void Recordings::note_reached(const Capture& captured) {
   }
 }
 
-void Recordings::note_written(const Batch& batch, const Capture& captured) {
+void StepCache::note_written(const Batch& batch, const Capture& captured) {
   for (const auto& [index, writer] : writers_of_inputs(captured.graph)) {
     input_writers_.emplace(index, writer);
   }
@@ -131,7 +132,7 @@ void Recordings::note_written(const Batch& batch, const Capture& captured) {
                          written_outside_.end());
 }
 
-NamedTensors Recordings::written_outside() const {
+NamedTensors StepCache::written_outside() const {
   NamedTensors tensors;
   for (const WrittenOutside& each : written_outside_) {
     const at::Tensor tensor = each.lock();
@@ -142,7 +143,7 @@ NamedTensors Recordings::written_outside() const {
 
 // The first run of an operator is a cold one, and any may be interrupted. The last recording is
 // kept: a table that the function makes in its first run and keeps is made in none of its steps.
-Capture Recordings::measure_again(Capture captured, const Batch& batch, double seed) {
+Capture StepCache::measure_again(Capture captured, const Batch& batch, double seed) {
   for (int again = 0; again < 2; ++again) {
     Capture next = capture(batch, seed);
     take_shorter_times(next.graph, captured.graph);
@@ -152,14 +153,14 @@ Capture Recordings::measure_again(Capture captured, const Batch& batch, double s
 }
 
 // The choice stays for steps of other shapes, unless they do another number of operators.
-Capture Recordings::choose_cuts(Capture captured, const Batch& batch, double seed) {
+Capture StepCache::choose_cuts(Capture captured, const Batch& batch, double seed) {
   if (chosen_ && chosen_->forward_calls == forward_calls(captured.graph)) return captured;
   captured = measure_again(std::move(captured), batch, seed);
   chosen_ = choose_stages(captured.graph, subject_.model, subject_.config, subject_.job, rows_);
   return captured;
 }
 
-std::vector<int> Recordings::cuts() const { return chosen_ ? chosen_->cuts : std::vector<int>(); }
+std::vector<int> StepCache::cuts() const { return chosen_ ? chosen_->cuts : std::vector<int>(); }
 
 namespace {
 
@@ -175,7 +176,7 @@ MadeUnder scopes_of_leaves(const Graph& graph) {
 
 }  // namespace
 
-Capture Recordings::record(const Batch& batch, double seed) {
+Capture StepCache::record(const Batch& batch, double seed) {
   const bool chooses =
       subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
   Capture captured = capture(batch, seed);
@@ -206,7 +207,7 @@ Capture Recordings::record(const Batch& batch, double seed) {
   return captured;
 }
 
-const Placement& Recordings::placement(const Batch& sample, const Batch& whole, double seed) {
+const Placement& StepCache::placement(const Batch& sample, const Batch& whole, double seed) {
   if (placement_) return *placement_;
   if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
   subject_.job.watch().doing(0, "record");
@@ -242,16 +243,9 @@ const Placement& Recordings::placement(const Batch& sample, const Batch& whole, 
   return *placement_;
 }
 
-// Devices of other workers have rows of their own: those of this one stand for them.
-int Recordings::times_of_rows() const {
-  const int all = placement_->devices_of_group(0);
-  const auto here = static_cast<int>(readers_of(*placement_, subject_.job.cluster()).size());
-  return all / std::min(all, here);
-}
-
 // Takes the probe, where that is what it recorded.
-Recordings::Recorded Recordings::record_step(const Batch& batch) {
-  const int times = times_of_rows();
+StepCache::Recorded StepCache::record_step(const Batch& batch) {
+  const int times = times_of_rows(*placement_, subject_.job.cluster());
   const bool probed = times == 1 && probe_ && probe_->key == key_of(batch);
   Recorded result;
   result.comparable = times == 1 && (!probed || probe_->of_this_step);
@@ -268,7 +262,7 @@ Recordings::Recorded Recordings::record_step(const Batch& batch) {
   return result;
 }
 
-CompileOptions Recordings::compile_options() const {
+CompileOptions StepCache::compile_options() const {
   CompileOptions options;
   options.device = subject_.model.device();
   using Clip = CompileOptions::Clip;
@@ -280,13 +274,13 @@ CompileOptions Recordings::compile_options() const {
   return options;
 }
 
-bool Recordings::averages() const {
+bool StepCache::averages() const {
   return subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
 }
 
 // A step that runs plainly has no plan that would tell. What makes it one may also be what keeps
 // its graph from being read.
-void Recordings::note_loss_of_plain(const Graph& recorded) {
+void StepCache::note_loss_of_plain(const Graph& recorded) {
   const int parts = subject_.job.cluster().total_gpu_num *
                     static_cast<int>(subject_.config.get<int64_t>("pipeline.num_micro_batch"));
   if (parts < 2 || told_of_loss_) return;
@@ -298,12 +292,12 @@ void Recordings::note_loss_of_plain(const Graph& recorded) {
   tell_once(remark_on_loss(loss, parts, averages()), told_of_loss_);
 }
 
-void Recordings::tell_once(const std::string& remark, bool& told) const {
+void StepCache::tell_once(const std::string& remark, bool& told) const {
   if (remark.empty() || std::exchange(told, true)) return;
   if (subject_.job.cluster().worker_index == 0) std::clog << "epl: " << remark << "\n";
 }
 
-std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
+std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
   if (!placement_) placement(batch, batch, subject_.plain_seed);
   Recorded recorded = record_step(batch);
   CompiledStep compiled =
@@ -322,17 +316,17 @@ std::unique_ptr<ReadyStep> Recordings::make(const Batch& batch) {
   return ready;
 }
 
-bool Recordings::has_recorded(const Batch& batch) const {
+bool StepCache::has_recorded(const Batch& batch) const {
   const Key key = key_of(batch);
   return (probe_ && probe_->key == key) || ready_.count(key) != 0;
 }
 
-Communicator* Recordings::first_of_gradients() const {
+Communicator* StepCache::first_of_gradients() const {
   if (connections_ == nullptr || connections_->routes(0).empty()) return nullptr;
   return connections_->routes(0)[0].communicator.get();
 }
 
-ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
+ReadyStep& StepCache::find(const Batch& batch, int sample, int64_t step) {
   forget_out_of_date();
   Key key = key_of(batch);
   const bool changed = last_ == nullptr || key != last_key_;
@@ -372,7 +366,7 @@ ReadyStep& Recordings::find(const Batch& batch, int sample, int64_t step) {
 
 // Stages and parts of one step on several workers run the same recording. A worker that goes over
 // to another one alone would wait for the others, and they for it.
-void Recordings::agree_that_it_changes(bool changed, const Batch& batch, int64_t step) {
+void StepCache::agree_that_it_changes(bool changed, const Batch& batch, int64_t step) {
   Communicator* const workers = subject_.job.workers();
   if (workers == nullptr || made_ == 0 || !placement_ || !placement_->has_roles()) return;
   subject_.job.watch().doing(step, "agree");
@@ -386,22 +380,22 @@ void Recordings::agree_that_it_changes(bool changed, const Batch& batch, int64_t
                                     : "the shape of the step before");
 }
 
-bool Recordings::gathers() const { return subject_.config.get<bool>("pipeline.gather_parameters"); }
+bool StepCache::gathers() const { return subject_.config.get<bool>("pipeline.gather_parameters"); }
 
 // A recording runs with the user's tensors, of which other workers may have changed their pieces
 // and stages. The last step knows who has what, so this comes before it is forgotten.
-void Recordings::bring_home() {
+void StepCache::bring_home() {
   if (last_ != nullptr && !gathers()) last_->bound().gather(Gather::kAll);
 }
 
-void Recordings::forget_all() {
+void StepCache::forget_all() {
   bring_home();
   ready_.clear();
   late_.clear();
   last_ = nullptr;
 }
 
-void Recordings::forget(const ReadyStep& step) {
+void StepCache::forget(const ReadyStep& step) {
   bring_home();
   for (auto entry = ready_.begin(); entry != ready_.end(); ++entry) {
     if (entry->second.get() != &step) continue;
@@ -412,7 +406,7 @@ void Recordings::forget(const ReadyStep& step) {
   last_ = nullptr;
 }
 
-void Recordings::forget_out_of_date() {
+void StepCache::forget_out_of_date() {
   bool any = false;
   for (auto entry = ready_.begin(); entry != ready_.end();) {
     const bool old = entry->second->out_of_date();
@@ -427,8 +421,8 @@ void Recordings::forget_out_of_date() {
   if (any) warn_of_recording_again("a variable that it reads was assigned another tensor");
 }
 
-// Programs whose batches come in ever new shapes must not fill memory with recordings.
-void Recordings::drop_least_used() {
+// Programs whose batches come in ever new shapes must not fill memory with step_cache.
+void StepCache::drop_least_used() {
   constexpr size_t kMostRecordings = 64;
   if (ready_.size() < kMostRecordings) return;
   auto oldest = ready_.begin();
@@ -438,7 +432,7 @@ void Recordings::drop_least_used() {
   forget(*oldest->second);
 }
 
-void Recordings::warn_of_recording_again(const std::string& why) {
+void StepCache::warn_of_recording_again(const std::string& why) {
   constexpr int kOften = 3;
   if (++recorded_again_ != kOften) return;
   std::clog << "epl: warning: the step was recorded again " << kOften

@@ -1,4 +1,4 @@
-#include "driver/given_batch.h"
+#include "batch/given_batch.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>

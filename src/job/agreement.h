@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "driver/job.h"
+#include "job/job.h"
 #include "model/model.h"
 
 namespace epl {
@@ -33,8 +33,18 @@ struct StepReport {
 // The reports of all workers, in order. All of them call it.
 std::vector<StepReport> exchange_reports(Communicator& workers, const StepReport& mine);
 
-// Throws epl::Error, on all workers alike, where they have drifted apart.
-void check_reports(const std::vector<StepReport>& reports, int64_t step);
+// What they say together: the loss, and all numbers that were drawn; whether one wants a plain
+// step, and whether all have recorded. Throws epl::Error, on all workers alike, where they have
+// drifted apart.
+StepReport sum_up(const std::vector<StepReport>& reports, int64_t step);
+
+// What workers may meet about in a step before its gradients (Communicator::set_about).
+enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };
+
+// The largest value of all workers. Where others do not meet about this, an Error that says
+// `conflict`.
+double largest_on_workers(Communicator& workers, MeetingAbout about, double value,
+                          const std::string& conflict);
 
 double fingerprint_of_options(const Model& model);
 double checksum_of_parameters(const Model& model);

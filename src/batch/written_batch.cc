@@ -1,4 +1,4 @@
-#include "driver/written_batch.h"
+#include "batch/written_batch.h"
 
 #include <ATen/Functions.h>
 

@@ -1,4 +1,4 @@
-#include "driver/plain_run.h"
+#include "plain/plain_run.h"
 
 #include <ATen/Functions.h>
 #include <epl/collection.h>

@@ -11,11 +11,11 @@
 #include <optional>
 #include <vector>
 
+#include "batch/micro_batches.h"
 #include "capture/capture.h"
 #include "comm/communicator.h"
-#include "driver/micro_batches.h"
-#include "driver/ready_step.h"
 #include "model/model.h"
+#include "runtime/interpreter.h"
 #include "runtime/local_replicas.h"
 
 namespace epl {
