@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "batch/given_batch.h"
+#include "batch/readers.h"
 #include "batch/step_input.h"
 #include "driver/clip_options.h"
 #include "driver/step_cache.h"

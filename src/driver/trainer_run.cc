@@ -101,8 +101,6 @@ void Trainer::Impl::check_records_again(const std::string& failure,
 // step of all, since they bring their parameters together for it.
 void Trainer::Impl::look_again(const DeviceBatches& batches) {
   const bool alone = job->workers() == nullptr;
-  const size_t slices = slices_of(recordings.placement_known(), batches);
-  Batch scratch;
   const size_t slices = slices_of(batches, step_cache.placement_known());
   Batch scratch;
   if (steps > 0) {
