@@ -1,6 +1,6 @@
 #include "plan/lower.h"
 
-#include <algorithm>
+#include <map>
 
 #include "plan/program_parts.h"
 #include "plan/segment_builder.h"
@@ -29,30 +29,44 @@ void add_instructions(const LowerOptions& options, const std::vector<int>& reduc
   }
 }
 
+// The gradients of a single micro batch lie wherever they are made; they are taken from there.
+SegmentPart whole_step(const Graph& graph, bool accumulates) {
+  SegmentPart part;
+  part.name = "step";
+  for (const auto& node : graph.nodes) part.nodes.push_back(&node);
+  part.loss = graph.loss;
+  part.metrics = graph.metrics;
+  if (accumulates) return part;
+  for (const auto& gradient : graph.gradients) part.taken.push_back(gradient.value);
+  return part;
+}
+
 Program lower_program(const Graph& graph, const LowerOptions& options) {
   Program program;
   program.devices = options.slices;
   add_leaves(graph, InputPlaces::kOne, program);
   const bool accumulates = options.micro_batches > 1;
-  if (accumulates) {
-    for (const auto& gradient : graph.gradients) add_kept_gradient(graph, gradient, program);
+  std::map<ValueId, size_t> gradients;
+  for (size_t i = 0; i < graph.gradients.size(); ++i) {
+    gradients[graph.gradients[i].value] = i;
+    if (accumulates) add_kept_gradient(graph, graph.gradients[i], program);
   }
-  const int64_t fixed = program.arena_bytes;
-
-  SegmentBuilder first(graph, program, options.backend,
-                       accumulates ? Accumulation::kFirst : Accumulation::kNone);
-  first.build("step");
-  int64_t largest = first.place_new_buffers(fixed);
+  SegmentPart part = whole_step(graph, accumulates);
+  SegmentBuilder builder(graph, {part}, gradients, program, options.backend);
+  builder.mark();
+  builder.build(part, accumulates ? Accumulation::kFirst : Accumulation::kNone);
   if (accumulates) {
-    SegmentBuilder next(graph, program, options.backend, Accumulation::kNext);
-    next.build("step and accumulate");
-    largest = std::max(largest, next.place_new_buffers(fixed));
+    builder.rewind();
+    part.name = "step and accumulate";
+    builder.build(part, Accumulation::kNext);
   } else {
     for (const auto& gradient : graph.gradients) {
-      program.gradients.push_back({gradient.parameter, first.slot_of(gradient.value)});
+      program.gradients.push_back({gradient.parameter, builder.slot_of(gradient.value)});
     }
   }
-  program.arena_bytes = fixed + largest;
+  const Regions regions = builder.find_regions();
+  put(regions, program.arena_bytes, program.arena_bytes, program);
+  program.arena_bytes += regions.shared_bytes();
   return program;
 }
 

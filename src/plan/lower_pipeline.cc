@@ -159,7 +159,7 @@ class PipelineLowering {
       made_in_[{stage, static_cast<int>(program.gradients.size())}] = made;
       add_kept_gradient(graph, gradient, program);
     }
-    std::vector<SegmentBuilder> builders;  // one for each activation slot of each chunk
+    std::vector<Regions> regions;  // one for each activation slot of each chunk
     int64_t shared = 0;
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
       if (stage_of(chunk) != group) continue;
@@ -168,19 +168,19 @@ class PipelineLowering {
         built.parts.push_back(make_part(graph, {static_cast<Task::Kind>(kind), chunk}));
       }
       for (int activation_slot = 0; activation_slot < activation_slots(chunk); ++activation_slot) {
-        builders.emplace_back(graph, built.parts, gradients, program, options_.backend);
-        build_activation_slot(built, activation_slot, builders.back(),
-                              first_places_[number][chunk]);
-        shared = std::max(shared, builders.back().bytes().shared);
+        SegmentBuilder builder(graph, built.parts, gradients, program, options_.backend);
+        build_activation_slot(built, activation_slot, builder, first_places_[number][chunk]);
+        regions.push_back(builder.find_regions());
+        shared = std::max(shared, regions.back().shared_bytes());
       }
     }
     int64_t end = program.arena_bytes;
     std::vector<int64_t> begins;
-    for (const auto& builder : builders) {
+    for (const auto& each : regions) {
       begins.push_back(end);
-      end += align_up(builder.bytes().activations);
+      end += align_up(each.activations.places.total);
     }
-    for (size_t i = 0; i < builders.size(); ++i) builders[i].place_new_buffers(end, begins[i]);
+    for (size_t i = 0; i < regions.size(); ++i) put(regions[i], end, begins[i], program);
     program.arena_bytes = end + shared;
     plan_.programs.push_back(std::move(program));
   }
