@@ -14,9 +14,9 @@ std::string describe(const Graph& graph, ValueId id) {
                 ", ", print_type(graph.value(id).type));
 }
 
-// The one dimension in which the two stages see a value differently, or -1. Values that only one of
+// The one dimension in which the two roles see a value differently, or -1. Values that only one of
 // them has under this number do not cross.
-int cut_dim(const Stage& from, const Stage& to, ValueId id) {
+int cut_dim(const Role& from, const Role& to, ValueId id) {
   if (id >= from.graph->value_count() || id >= to.graph->value_count()) return -1;
   const auto& before = from.graph->value(id).type.sizes;
   const auto& after = to.graph->value(id).type.sizes;
@@ -43,8 +43,8 @@ std::vector<Transfer::Rows> common_rows(int64_t rows, int senders, int receivers
   return found;
 }
 
-Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Stage& from,
-                       const Stage& to) {
+Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Role& from,
+                       const Role& to) {
   Transfer transfer;
   transfer.items.resize(crossing.values.size());
   for (ValueId id : crossing.values) {
