@@ -21,7 +21,7 @@
 #include "passes/purify.h"
 #include "passes/tied_gradients.h"
 #include "plan/crossings.h"
-#include "plan/lower_pipeline.h"
+#include "plan/lower.h"
 #include "plan/schedules.h"
 #include "plan/shared_writes.h"
 
@@ -79,7 +79,6 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   LowerOptions lowering;
   lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   lowering.replicas = placement.replicas;
-  lowering.slices = placement.stage_devices[0];
   lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
   lowering.end = end_options(cluster, config, options, placement);
   lowering.machine = machine_of(cluster);
@@ -92,26 +91,19 @@ void check_same_nodes(const Graph& graph, const Graph& other) {
              "a step has the same operators for any number of rows");
 }
 
-Plan lower_stages(const CompiledStep& step, const ClusterShape& cluster, const Config& config,
-                  const LowerOptions& options) {
+Plan lower_roles(const CompiledStep& step, const ClusterShape& cluster, const Config& config,
+                 const LowerOptions& options) {
   const Placement& placement = step.placement;
-  std::vector<Stage> stages;
+  std::vector<Role> roles;
   for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
     const int devices = placement.stage_devices[i];
     check_same_nodes(step.graph, step.recorded_for(devices));
-    stages.push_back({&step.graph_of(i), devices, placement.stage_asked_by[i],
-                      placement.group(static_cast<int>(i))});
+    roles.push_back({&step.graph_of(i), devices, placement.stage_asked_by[i],
+                     placement.group(static_cast<int>(i))});
   }
-  return lower_pipeline(step.recorded_for(1), stages,
-                        schedule_of(step.graph, cluster, config, placement), options);
-}
-
-Plan lower_roles(const CompiledStep& step, const LowerOptions& options) {
-  std::vector<const Graph*> roles;
-  for (size_t i = 0; i < step.placement.stage_devices.size(); ++i) {
-    roles.push_back(&step.graph_of(i));
-  }
-  return lower_parts(roles, options);
+  Schedule schedule;
+  if (placement.is_pipeline()) schedule = schedule_of(step.graph, cluster, config, placement);
+  return lower(step.recorded_for(1), roles, schedule, options);
 }
 
 // Whether several micro batches or replicas make up a step.
@@ -259,9 +251,8 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   for (size_t role = 0; role < step.parts.size(); ++role) {
     drop_repeated_gradients(cut, role, step.parts[role]);
   }
-  const LowerOptions lowering = lower_options(cluster, config, options, placement);
-  step.plan = placement.is_pipeline() ? lower_stages(step, cluster, config, lowering)
-                                      : lower_roles(step, lowering);
+  step.plan =
+      lower_roles(step, cluster, config, lower_options(cluster, config, options, placement));
   step.plan.remarks = std::move(cut.remarks);
   settle_guards(cut, step.plan);
   settle_outputs(sizes, cut, config, step);
