@@ -26,7 +26,6 @@ namespace epl {
 struct LowerOptions {
   int micro_batches = 1;
   int replicas = 1;
-  int slices = 1;           // devices of one replica
   int most_reductions = 1;  // groups into which gradients are fused on their way
   StepEndOptions end = {};
   c10::DispatchKey backend = c10::DispatchKey::CPU;

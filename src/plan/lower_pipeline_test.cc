@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 #include <sstream>
 
 #include "base/check.h"
@@ -224,6 +225,17 @@ TEST(LowerPipeline, NeedsAnActivationSlotForEachMicroBatchInFlight) {
   EXPECT_LT(few[0], many[0]);
   const int64_t activations = (many[1] - many[0]) / 4;
   EXPECT_EQ(many[0], few[0] + 2 * activations);
+}
+
+// Why a step that is all one task is no pipeline of one stage: a gradient may lie where activations
+// lay that are dead when it is made, and inputs need not stay for a backward segment.
+TEST(LowerPipeline, OfOneStageNeedsMoreMemoryThanAStep) {
+  const std::string graph = std::regex_replace(kTwoChunks, std::regex("ward 1"), "ward 0");
+  Request one_stage;
+  one_stage.micro_batches = 1;
+  one_stage.stages = 1;
+  const int64_t stage = lowered(graph, one_stage).programs[0].arena_bytes;
+  EXPECT_LT(lower(parse_graph(graph), {}).programs[0].arena_bytes, stage);
 }
 
 // --- parameters of several stages ---------------------------------------------------------------
