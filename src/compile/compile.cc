@@ -86,83 +86,59 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   return lowering;
 }
 
-void check_same_nodes(const Graph& graph, const Graph& other) {
-  EPL_ASSERT(graph.nodes.size() == other.nodes.size() && graph.value_count() == other.value_count(),
-             "a step has the same operators for any number of rows");
-}
-
-Plan lower_roles(const CompiledStep& step, const ClusterShape& cluster, const Config& config,
-                 const LowerOptions& options) {
+Plan lower_roles(const CompiledStep& step, const SlicedSteps& sliced, const ClusterShape& cluster,
+                 const Config& config, const LowerOptions& options) {
   const Placement& placement = step.placement;
   std::vector<Role> roles;
   for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
     const int devices = placement.stage_devices[i];
-    check_same_nodes(step.graph, step.recorded_for(devices));
-    roles.push_back({&step.graph_of(i), devices, placement.stage_asked_by[i],
-                     placement.group(static_cast<int>(i))});
+    const auto found = sliced.find(devices);
+    roles.push_back(
+        {&step.graph_of(i), devices, placement.stage_asked_by[i],
+         placement.group(static_cast<int>(i)),
+         found == sliced.end() ? std::vector<Layout>() : found->second.sharding.values});
   }
   Schedule schedule;
   if (placement.is_pipeline()) schedule = schedule_of(step.graph, cluster, config, placement);
   return lower(step.recorded_for(1), roles, schedule, options);
 }
 
-// Whether several micro batches or replicas make up a step.
-bool has_parts(const Config& config, const Placement& placement) {
-  return placement.replicas * config.get<int64_t>("pipeline.num_micro_batch") > 1;
+// All that is decided about the step as a whole, but for how its values lie.
+void decide(Graph& whole, const std::vector<int>& cuts, const Config& config,
+            const Placement& placement) {
+  const size_t taskgraphs = cuts.empty() ? whole.taskgraphs.size() : cuts.size() + 1;
+  run_passes(whole, step_passes(config, placement, cuts, taskgraphs).whole);
+  if (placement.is_pipeline()) settle_shared_writes(whole, placement.groups(), placement.asked_by);
 }
 
-// All that is decided about the step as a whole; into `sizes`, how what slices have is merged.
-void decide(StepRecording& recording, const Config& config, const Placement& placement,
-            TwoSizes& sizes) {
-  compare_recordings(recording, placement);
-  for (auto& [devices, graph] : recording.graphs) {
-    const size_t taskgraphs =
-        recording.cuts.empty() ? graph.taskgraphs.size() : recording.cuts.size() + 1;
-    run_passes(graph, step_passes(config, placement, recording.cuts, taskgraphs).whole);
-    if (placement.is_pipeline()) {
-      settle_shared_writes(graph, placement.groups(), placement.asked_by);
-    }
-    look_at_targets(graph, nodes_on_slices(graph, placement), has_parts(config, placement));
-  }
-  prove_rows(recording, placement, sizes);
+// Several micro batches or replicas make up a step: what their mean is to all rows.
+void look_at_loss(const Config& config, Graph& whole, CompiledStep& step) {
+  const auto micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
+  const int parts = step.placement.replicas * micro_batches;
+  const bool averages = config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  if (step.placement.devices() * micro_batches < 2) return;
+  step.loss = loss_over_rows(whole, parts);
+  if (parts < 2) return;
+  step.loss_remark = remark_on_loss(step.loss, parts, averages);
+  step.metrics_remark = remark_on_metrics(whole, parts);
+  look_at_targets(whole);
 }
 
-// What all parts have of the whole micro batch is merged as if it were a mean.
-void mark_whole(const CutStep& cut, TwoSizes& sizes) {
-  if (!cut.loss_of_slices) sizes.loss = SliceMerge::kMean;
-  sizes.metrics.resize(cut.metrics_of_slices.size(), SliceMerge::kMean);
-  sizes.metric_batch_dims.resize(cut.metrics_of_slices.size(), -1);
-  for (size_t i = 0; i < sizes.metrics.size(); ++i) {
-    if (!cut.metrics_of_slices[i]) sizes.metrics[i] = SliceMerge::kMean;
-  }
-}
-
-// The graphs that the roles run, from those of the whole step.
-void take_graphs(StepRecording& recording, const PassList& passes, CompiledStep& step) {
+// The graphs that the roles run, from that of the whole step.
+void take_graphs(Graph whole, SlicedSteps& sliced, const PassList& passes, CompiledStep& step) {
   for (auto& part : step.parts) {
     if (!part.leaves.empty()) run_passes(part, passes);
   }
   const Placement& placement = step.placement;
-  const auto is_cut = [&](size_t role) {
-    return role < step.parts.size() && !step.parts[role].leaves.empty();
-  };
-  const int first = placement.stage_devices[0];
-  for (auto& [devices, graph] : recording.graphs) {
-    const bool crosses = devices == 1 && placement.is_pipeline();
-    bool used = devices == first || crosses;
-    bool runs = crosses;
-    for (size_t role = 0; role < placement.stage_devices.size(); ++role) {
-      if (is_cut(role) || placement.stage_devices[role] != devices) continue;
-      used = runs = true;
-    }
-    if (!used) continue;
-    if (runs) run_passes(graph, passes);
-    if (devices == first) {
-      step.graph = std::move(graph);
-    } else {
-      step.other.emplace(devices, std::move(graph));
-    }
+  for (auto& [devices, cut] : sliced) {
+    run_passes(cut.graph, passes);
+    step.other.emplace(devices, std::move(cut.graph));
   }
+  const bool crosses = placement.is_pipeline();
+  if (crosses || (step.parts.empty() && sliced.empty())) run_passes(whole, passes);
+  if (crosses || sliced.empty()) step.other.emplace(1, std::move(whole));
+  auto first = step.other.extract(placement.stage_devices[0]);
+  step.graph = std::move(first.mapped());
 }
 
 // Without any strategy every device has a replica of its own, and nothing is cut.
@@ -237,25 +213,30 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
                      const CompileOptions& options) {
   CompiledStep step;
   step.placement =
-      place_step(recording.whole(), recording.made_under, recording.cuts, cluster, config);
+      place_step(recording.whole, recording.made_under, recording.cuts, cluster, config);
   const Placement& placement = step.placement;
-  TwoSizes sizes;
-  decide(recording, config, placement, sizes);
+  decide(recording.whole, recording.cuts, config, placement);
+  look_at_loss(config, recording.whole, step);
+  SlicedSteps sliced = cut_rows(recording.whole, placement, cluster, config);
   CutStep cut;
   if (placement.splits()) {
-    cut = cut_operators(recording, placement, cluster, options.state);
-    if (!placement.is_pipeline()) mark_whole(cut, sizes);
+    cut = cut_operators(recording, placement, cluster, config, options.state);
     step.parts = std::move(cut.parts);
   }
-  take_graphs(recording, step_passes(config, placement).role, step);
+  const LayoutsOfRoles outputs =
+      output_layouts(placement, sliced, cut, recording.whole.metrics.size());
+  take_graphs(std::move(recording.whole), sliced, step_passes(config, placement).role, step);
   for (size_t role = 0; role < step.parts.size(); ++role) {
     drop_repeated_gradients(cut, role, step.parts[role]);
   }
-  step.plan =
-      lower_roles(step, cluster, config, lower_options(cluster, config, options, placement));
+  step.plan = lower_roles(step, sliced, cluster, config,
+                          lower_options(cluster, config, options, placement));
   step.plan.remarks = std::move(cut.remarks);
+  for (auto& [devices, own] : sliced) {
+    for (auto& remark : own.sharding.remarks) step.plan.remarks.push_back(std::move(remark));
+  }
   settle_guards(cut, step.plan);
-  settle_outputs(sizes, cut, config, step);
+  settle_outputs(outputs, config, step);
   return step;
 }
 

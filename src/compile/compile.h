@@ -13,12 +13,12 @@
 #include <map>
 #include <string>
 
-#include "capture/two_sizes.h"
 #include "compile/step_recording.h"
 #include "ir/pass.h"
 #include "layout/layout.h"
 #include "program/placement.h"
 #include "program/program.h"
+#include "sharding/rows.h"
 #include "state/state_map.h"
 
 namespace epl {
@@ -38,8 +38,10 @@ struct CompiledStep {
   Graph graph;  // of the first stage, or of all there is; with whole sizes where parts are cut
   // Where operators are cut over devices: what each program runs; empty for the others.
   std::vector<Graph> parts;
-  std::map<int, Graph> other;  // of stages with another number of devices, by that number
+  std::map<int, Graph> other;  // of roles with another number of devices, by that number
   Plan plan;
+  // What the loss of a micro batch is, in terms of its rows, as far as its graph tells.
+  RowResult loss;
   // What a user should hear of the loss, and of the metrics; empty where there is nothing to say.
   std::string loss_remark;
   std::string metrics_remark;

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "compile/cut_rows.h"
 #include "ir/makers.h"
-#include "plan/crossings.h"
 #include "sharding/sharding.h"
 
 namespace epl {
@@ -18,7 +17,7 @@ constexpr double kRounding = 1e-4;
 // Parameters are cut over the devices of the step, however many their scope asked for: it has to be
 // those.
 void check_made_cut(const StepRecording& recording, const std::vector<bool>& made_cut, int parts) {
-  const Graph& graph = recording.whole();
+  const Graph& graph = recording.whole;
   for (size_t i = 0; i < made_cut.size(); ++i) {
     if (!made_cut[i]) continue;
     const Strategy& scope = recording.made_under.at(graph.leaves[i].value);
@@ -42,19 +41,6 @@ std::vector<std::optional<Layout>> homes_of_leaves(const Graph& graph, const Sta
     homes.push_back(parameter ? state.layout_of(leaf.name) : std::nullopt);
   }
   return homes;
-}
-
-// Which dimension has `parts` times the rows in the larger recording.
-std::vector<int> batch_dims(const Graph& whole, const Graph& slice) {
-  std::vector<int> dims(static_cast<size_t>(whole.value_count()), -1);
-  for (ValueId id = 0; id < whole.value_count(); ++id) {
-    const auto& large = whole.value(id).type.sizes;
-    const auto& small = slice.value(id).type.sizes;
-    for (size_t dim = 0; dim < large.size() && dim < small.size(); ++dim) {
-      if (large[dim] != small[dim]) dims[static_cast<size_t>(id)] = static_cast<int>(dim);
-    }
-  }
-  return dims;
 }
 
 void check_strided(const ShardingRequest& request) {
@@ -88,19 +74,6 @@ bool inputs_are_cut(const Placement& placement, const ClusterShape& cluster) {
   return false;
 }
 
-// Code under replicate on the same devices runs on slices of the rows.
-void ask_for_slices(const StepRecording& recording, const Placement& placement,
-                    ShardingRequest& request) {
-  const auto slice = recording.graphs.find(request.parts);
-  if (slice == recording.graphs.end()) return;
-  request.slice = &slice->second;
-  request.sliced = nodes_on_slices(request.graph, placement);
-  request.batch_dims = batch_dims(request.graph, slice->second);
-  request.rows_in_order = rows_in_order(slice->second, request.batch_dims);
-  request.made_cut = parameters_made_cut(request.graph, recording.made_under);
-  check_made_cut(recording, request.made_cut, request.parts);
-}
-
 // What is made outside of the stage is the business of the stage that makes it.
 std::vector<bool> gradients_of_all(const ShardingRequest& request, const Sharding& sharding) {
   std::set<ValueId> outside;
@@ -119,8 +92,12 @@ std::vector<bool> gradients_of_all(const ShardingRequest& request, const Shardin
 class OperatorCutter {
  public:
   OperatorCutter(const StepRecording& recording, const Placement& placement,
-                 const ClusterShape& cluster, const StateMap& state)
-      : recording_(recording), placement_(placement), cluster_(cluster), state_(state) {}
+                 const ClusterShape& cluster, const Config& config, const StateMap& state)
+      : recording_(recording),
+        placement_(placement),
+        cluster_(cluster),
+        config_(config),
+        state_(state) {}
 
   CutStep run() {
     cut_.parts.resize(static_cast<size_t>(placement_.stages()));
@@ -150,19 +127,19 @@ class OperatorCutter {
       cut_.remarks.push_back(named ? concat("stage ", group, ": ", remark) : remark);
     }
     if (placement_.is_pipeline()) return;
-    cut_.loss_of_slices = sharding.loss_of_slices;
-    cut_.metrics_of_slices = sharding.metrics_of_slices;
+    cut_.loss = sharding.loss;
+    cut_.metrics = sharding.metrics;
   }
 
   ShardingRequest request_for(int group, const std::vector<int>& roles) const {
-    const Graph& whole = recording_.whole();
+    const Graph& whole = recording_.whole;
     ShardingRequest request{whole, static_cast<int>(roles.size())};
     request.homes = homes_of_leaves(whole, state_);
     request.machine = machine_of_group(placement_, cluster_, group);
     if (!placement_.is_pipeline()) {
       request.asked_by = placement_.asked_by;
       request.inputs_are_cut = inputs_are_cut(placement_, cluster_);
-      ask_for_slices(recording_, placement_, request);
+      ask_for_slices(request);
       return request;
     }
     request.asked_by = placement_.stage_asked_by[static_cast<size_t>(roles[0])];
@@ -172,9 +149,19 @@ class OperatorCutter {
     return request;
   }
 
+  // Code under replicate on the same devices runs on slices of the rows.
+  void ask_for_slices(ShardingRequest& request) const {
+    request.sliced = cuts_under_replicate(request.graph, request.parts, request.machine, config_,
+                                          request.asked_by);
+    if (request.sliced.empty()) return;
+    request.made_cut = parameters_made_cut(request.graph, recording_.made_under);
+    check_made_cut(recording_, request.made_cut, request.parts);
+  }
+
   const StepRecording& recording_;
   const Placement& placement_;
   const ClusterShape& cluster_;
+  const Config& config_;
   const StateMap& state_;
   CutStep cut_;
 };
@@ -182,8 +169,8 @@ class OperatorCutter {
 }  // namespace
 
 CutStep cut_operators(const StepRecording& recording, const Placement& placement,
-                      const ClusterShape& cluster, const StateMap& state) {
-  return OperatorCutter(recording, placement, cluster, state).run();
+                      const ClusterShape& cluster, const Config& config, const StateMap& state) {
+  return OperatorCutter(recording, placement, cluster, config, state).run();
 }
 
 void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part) {
@@ -197,8 +184,10 @@ void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part) {
 }
 
 void settle_guards(const CutStep& cut, Plan& plan) {
-  for (size_t role = 0; role < cut.is_cut.size(); ++role) {
-    if (cut.is_cut[role]) plan.programs[role].guard_tolerance = kRounding;
+  for (size_t role = 0; role < plan.programs.size(); ++role) {
+    Program& program = plan.programs[role];
+    const bool is_cut = role < cut.is_cut.size() && cut.is_cut[role];
+    if (is_cut || (program.devices > 1 && program.has_guards)) program.guard_tolerance = kRounding;
   }
 }
 
@@ -209,14 +198,6 @@ std::vector<bool> parameters_made_cut(const Graph& graph, const MadeUnder& made_
     cut.push_back(scope != made_under.end() && scope->second.device_count > 1);
   }
   return cut;
-}
-
-bool has_slices(const Graph& graph) {
-  const auto& taskgraphs = graph.taskgraphs;
-  return taskgraphs.empty() ||
-         !std::all_of(taskgraphs.begin(), taskgraphs.end(), [](const Strategy& strategy) {
-           return strategy.kind == Strategy::Kind::kSplit;
-         });
 }
 
 }  // namespace epl

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <epl/cluster.h>
+#include <epl/config.h>
 
 #include <map>
 #include <string>
@@ -22,17 +23,16 @@ struct CutStep {
   std::vector<Graph> parts;  // what the role runs; empty for those that are not cut
   // As Graph::gradients of the part: an earlier part of the same stage has all of it as well.
   std::vector<std::vector<bool>> repeated;
-  // Without a pipeline: each part has the loss, or a metric, of its rows; else all have that of all
-  // rows.
-  bool loss_of_slices = false;
-  std::vector<bool> metrics_of_slices;
+  // Without a pipeline: how the parts have the loss and the metrics; else each has them whole.
+  Layout loss;
+  std::vector<Layout> metrics;
   std::vector<std::string> remarks;  // for whoever reads the plan
 };
 
-// The graphs of `recording` went through the passes for the whole step. `state`: see
+// The graph of `recording` went through the passes for the whole step. `state`: see
 // CompileOptions. Throws epl::Error where the scopes ask for what cannot be.
 CutStep cut_operators(const StepRecording& recording, const Placement& placement,
-                      const ClusterShape& cluster, const StateMap& state);
+                      const ClusterShape& cluster, const Config& config, const StateMap& state);
 
 // A gradient that every part has is taken from the first one.
 void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part);
@@ -43,9 +43,5 @@ void settle_guards(const CutStep& cut, Plan& plan);
 
 // By leaf: whether it is a parameter that was made to be cut.
 std::vector<bool> parameters_made_cut(const Graph& graph, const MadeUnder& made_under);
-
-// Whether some of a step without a pipeline runs on slices of the rows: what stands under
-// replicate.
-bool has_slices(const Graph& graph);
 
 }  // namespace epl

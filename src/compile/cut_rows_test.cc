@@ -3,17 +3,21 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "capture/capture.h"
 #include "compile/compile.h"
 #include "config/test_environment.h"
+#include "ops/facts.h"
 
 namespace epl {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using torch::Tensor;
 namespace F = torch::nn::functional;
 
-// A step of rows [rows, 6] and classes [rows], as replicate(2) would run it.
+// A step of rows [8, 6] and classes [8], as replicate(2) runs it.
 class CutRowsTest : public testing::Test {
  protected:
   CutRowsTest() : net(6, 4) {
@@ -22,242 +26,120 @@ class CutRowsTest : public testing::Test {
     for (const auto& entry : net->named_parameters()) {
       parameters.emplace_back(entry.key(), entry.value());
     }
+    cluster.worker_devices = {2};
+    cluster.total_gpu_num = 2;
   }
 
-  TwoSizes proven(const StepFunction& step) {
-    const Batch rows{torch::randn({4, 6}), torch::randint(4, {4}, torch::kLong)};
-    TwoSizes sizes;
-    Capture whole = capture_step({step, repeat_rows(rows, 2), parameters, state});
-    StepRecording recording(std::move(whole.graph));
-    recording.users_backward = whole.users_backward;
-    recording.graphs.emplace(2, capture_step({step, rows, parameters, state}).graph);
-    for (auto& [devices, graph] : recording.graphs) {
-      run_passes(graph, step_passes(Config(), placement).whole);
+  SlicedStep sliced(const StepFunction& step, const Config& config = {}) {
+    const Batch rows{torch::randn({8, 6}), torch::randint(4, {8}, torch::kLong)};
+    Graph whole = capture_step({step, rows, parameters, state}).graph;
+    run_passes(whole, step_passes(config, placement).whole);
+    SlicedStep cut = std::move(cut_rows(whole, placement, cluster, config).at(2));
+    run_passes(cut.graph, step_passes(config, placement).role);
+    return cut;
+  }
+
+  // What devices say to each other in the step, in order.
+  std::vector<std::string> said(const std::function<Tensor(const Tensor&)>& loss,
+                                const Config& config = {}) {
+    std::vector<std::string> calls;
+    const SlicedStep cut = sliced([&](const Batch& batch) { return loss(net(batch[0])); }, config);
+    for (const Node& node : cut.graph.nodes) {
+      if (is_collective(node.op)) calls.push_back(op_name(node).substr(5));
     }
-    prove_rows(recording, placement, sizes);
-    return sizes;
-  }
-
-  // What the loss of a step is: "mean", "sum", or the error.
-  std::string loss(const StepFunction& step) {
-    std::string result;
-    const std::string error =
-        error_of([&] { result = proven(step).loss == SliceMerge::kSum ? "sum" : "mean"; });
-    return result.empty() ? error : result;
-  }
-  std::string of(const std::function<Tensor(const Tensor&)>& f) {
-    return loss([&](const Batch& batch) { return f(net(batch[0])); });
+    return calls;
   }
 
   torch::nn::Linear net;
   NamedTensors parameters;
   NamedTensors state;
   Placement placement;
+  ClusterShape cluster;
 };
 
-// What arrives in the backward pass, changed by the user's own code.
-template <Tensor (*change)(const Tensor&)>
-struct Changed : torch::autograd::Function<Changed<change>> {
-  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x.clone(); }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
-                                               torch::autograd::tensor_list gradients) {
-    return {change(gradients[0])};
-  }
-};
-
-Tensor straight_through(const Tensor& g) { return g.clamp(-1, 1) * 0.5; }
-Tensor normed(const Tensor& g) { return g / (g.norm() + 1e-6); }
-Tensor centred(const Tensor& g) { return g - g.mean(0); }
-
-TEST_F(CutRowsTest, FollowsTheUsersOwnBackwardPass) {
-  EXPECT_EQ(of([](const Tensor& y) { return Changed<straight_through>::apply(y).pow(2).sum(); }),
-            "sum");
-  const auto refused = [](const std::string& error) {
-    return error.find("the backward pass runs code of the user's own") != std::string::npos;
-  };
-  for (bool sums : {false, true}) {
-    const auto over = [&](const Tensor& y) { return sums ? y.pow(2).sum() : y.pow(2).mean(); };
-    EXPECT_TRUE(refused(of([&](const Tensor& y) { return over(Changed<normed>::apply(y)); })));
-    EXPECT_TRUE(refused(of([&](const Tensor& y) { return over(Changed<centred>::apply(y)); })));
-    EXPECT_TRUE(refused(of([&](const Tensor& y) {
-      y.register_hook([](const Tensor& g) { return g / g.norm(); });
-      return over(y);
-    })));
-  }
+TEST_F(CutRowsTest, RowsThatStandForThemselvesNeedNoWord) {
+  EXPECT_THAT(said([](const Tensor& y) { return y.pow(2).mean(); }), IsEmpty());
+  EXPECT_THAT(said([](const Tensor& y) { return y.exp().sum(0).div(7).sum(); }), IsEmpty());
+  EXPECT_THAT(said([&](const Tensor& y) { return y.sum() + net->weight.pow(2).sum(); }), IsEmpty());
+  EXPECT_THAT(said([](const Tensor& y) { return torch::dropout(y, 0.5, true).pow(2).mean(); }),
+              IsEmpty());
+  EXPECT_THAT(said([](const Tensor& y) {
+                Tensor state = torch::zeros({y.size(0), 4});
+                for (int i = 0; i < 3; ++i) state = torch::tanh(state + y);
+                return state.mean();
+              }),
+              IsEmpty());
+  EXPECT_THAT(said([](const Tensor& y) {
+                return (y * torch::rand({y.size(0), 1})).pow(2).mean();
+              }),
+              IsEmpty());
 }
 
-TEST_F(CutRowsTest, TellsMeansFromSums) {
-  EXPECT_EQ(of([](const Tensor& y) { return y.mean(); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return y.sum(); }), "sum");
-  EXPECT_EQ(of([](const Tensor& y) { return y.sum() / y.size(0); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return y.sum() * (1.0 / y.size(0)); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return y.pow(2).sum(1).mean() * 3 + 1; }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return y.exp().sum(0).div(7).sum(); }), "sum");
-  EXPECT_EQ(of([](const Tensor& y) { return -(y.mean(0) * 2).sum(); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return y.sum() / torch::tensor(double(y.numel())); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return torch::zeros({}) + y.sum() + y.pow(2).sum(); }), "sum");
+// [rows, time, features] to [time, rows, features] and flattened: rows lie in several runs.
+TEST_F(CutRowsTest, RowsBehindAnotherDimensionStayCut) {
+  EXPECT_THAT(said([](const Tensor& y) {
+                const Tensor turned = y.view({-1, 2, 2}).transpose(0, 1).contiguous();
+                return turned.view({-1, 2}).softmax(1).view({2, -1, 2}).pow(2).mean();
+              }),
+              IsEmpty());
 }
 
-TEST_F(CutRowsTest, TellsThemWhereRandomNumbersBlurTheLoss) {
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(of([](const Tensor& y) { return torch::dropout(y * 9, 0.5, true).pow(2).mean(); }),
-              "mean");
-    EXPECT_EQ(of([](const Tensor& y) { return torch::dropout(y * 9, 0.5, true).sum(); }), "sum");
-  }
+TEST_F(CutRowsTest, RowsThatLookAtEachOtherAreBroughtTogether) {
+  EXPECT_THAT(said([](const Tensor& y) { return (y - y.mean(0)).pow(4).mean(); }),
+              ElementsAre("all_reduce", "reduce_scatter"));
+  EXPECT_THAT(said([](const Tensor& y) { return y.pow(2).mean().sqrt(); }),
+              ElementsAre("all_reduce"));
+  EXPECT_THAT(said([](const Tensor& y) { return (y - y.flip(0)).pow(2).mean(); }),
+              ElementsAre("all_gather", "all_gather"));
 }
 
-TEST_F(CutRowsTest, AcceptsAPenaltyBesidesAMeanButNotBesidesASum) {
-  const auto penalty = [&] { return net->weight.pow(2).sum(); };
-  EXPECT_EQ(of([&](const Tensor& y) { return y.mean() + 0.1 * penalty(); }), "mean");
-  EXPECT_THAT(of([&](const Tensor& y) { return y.sum() + 0.1 * penalty(); }),
-              HasSubstr("aten::add.Tensor (of f32[]) adds what is not of the rows to a sum over "
-                        "the rows, which each device would do again"));
-}
-
-TEST_F(CutRowsTest, KnowsLosses) {
-  const auto with = [&](auto options) {
-    return loss(
-        [&, options](const Batch& b) { return F::cross_entropy(net(b[0]), b[1], options); });
-  };
-  EXPECT_EQ(with(F::CrossEntropyFuncOptions()), "mean");
-  EXPECT_EQ(with(F::CrossEntropyFuncOptions().label_smoothing(0.1)), "mean");
-  EXPECT_EQ(loss([&](const Batch& b) {
-              const auto each = F::CrossEntropyFuncOptions().reduction(torch::kNone);
-              return F::cross_entropy(net(b[0]), b[1], each).mean();
-            }),
-            "mean");
-  EXPECT_EQ(with(F::CrossEntropyFuncOptions().reduction(torch::kSum)), "sum");
-  EXPECT_THAT(with(F::CrossEntropyFuncOptions().weight(torch::rand({4}))),
-              HasSubstr("divides by the weights of its rows"));
-  EXPECT_EQ(with(F::CrossEntropyFuncOptions().weight(torch::rand({4})).reduction(torch::kSum)),
-            "sum");
-  const Tensor half = torch::full({1}, 0.5);
-  EXPECT_EQ(of([&](const Tensor& y) { return F::mse_loss(y, torch::zeros_like(y)); }), "mean");
-  EXPECT_EQ(of([&](const Tensor& y) {
-              return torch::binary_cross_entropy(y.sigmoid(), torch::ones_like(y), half);
-            }),
-            "mean");
-  EXPECT_EQ(of([&](const Tensor& y) { return F::smooth_l1_loss(y, y.detach() + 1); }), "mean");
-  EXPECT_EQ(of([&](const Tensor& y) {
-              return F::kl_div(y.log_softmax(1), y.detach().softmax(1),
-                               F::KLDivFuncOptions(torch::kBatchMean));
-            }),
-            "mean");
-}
-
-TEST_F(CutRowsTest, RefusesRowsThatLookAtEachOther) {
-  const auto refused = [&](const std::string& op, const std::function<Tensor(const Tensor&)>& f) {
-    const std::string error = of(f);
-    EXPECT_THAT(error, HasSubstr("the loss is neither a mean nor a sum over the rows"));
-    EXPECT_THAT(error, HasSubstr(op));
-    EXPECT_THAT(error, HasSubstr("try:      epl::replicate(1)"));
-  };
-  refused("aten::flip", [](const Tensor& y) { return (0.7 * y + 0.3 * y.flip(0)).pow(2).mean(); });
-  refused("aten::roll", [](const Tensor& y) { return (y - y.roll(1, 0)).pow(2).mean(); });
-  refused("aten::randperm", [](const Tensor& y) {
-    return (y - y.index_select(0, torch::randperm(y.size(0)))).pow(2).mean();
+TEST_F(CutRowsTest, TellsWhatLooksAtAllRows) {
+  const SlicedStep cut = sliced([&](const Batch& batch) {
+    const Tensor y = net(batch[0]);
+    return (y - y.flip(0)).pow(2).mean();
   });
-  refused("aten::sub.Tensor", [](const Tensor& y) { return (y - y.mean(0)).pow(4).mean(); });
-  refused("aten::var", [](const Tensor& y) { return y.var(0).mean(); });
-  refused("a mean over the rows", [](const Tensor& y) { return y.mean(0).pow(2).sum(); });
-  refused("aten::topk", [](const Tensor& y) { return std::get<0>(y.sum(1).topk(2, 0)).mean(); });
-  refused("aten::max", [](const Tensor& y) { return y.max(); });
-  refused("aten::amax", [](const Tensor& y) { return y.amax(0).sum(); });
-  refused("aten::sqrt", [](const Tensor& y) { return y.pow(2).mean().sqrt(); });
-  refused("aten::log", [](const Tensor& y) { return y.exp().sum().log(); });
-  refused("aten::mul.Tensor", [](const Tensor& y) { return y.mean() * y.mean(); });
-  refused("aten::select.int", [](const Tensor& y) { return y[0].sum() + y.mean(); });
-  refused("aten::_softmax", [](const Tensor& y) { return y.softmax(0).pow(2).mean(); });
-  refused("aten::cumsum", [](const Tensor& y) { return y.cumsum(0).mean(); });
-  refused("aten::linalg_vector_norm", [](const Tensor& y) { return torch::linalg_vector_norm(y); });
-  refused("aten::div.Tensor", [](const Tensor& y) {
-    const Tensor mask = y.gt(0).to(torch::kFloat);
-    return (y * mask).sum() / mask.sum();
-  });
-  refused("aten::tanh", [](const Tensor& y) { return y.mean().tanh(); });
+  EXPECT_THAT(cut.sharding.remarks,
+              ElementsAre("aten::flip (2 times) looks at the rows of all 2 devices of a replica: "
+                          "each of them has them all"));
 }
 
-TEST_F(CutRowsTest, FollowsRowsThroughViews) {
-  EXPECT_EQ(of([](const Tensor& y) { return y.view({-1, 2}).pow(2).mean(); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return y.t().pow(2).sum(); }), "sum");
-  EXPECT_EQ(of([](const Tensor& y) {
-              return y.view({-1, 2, 2}).transpose(0, 1).reshape({-1, 2}).softmax(1).pow(2).mean();
-            }),
-            "mean");
-  EXPECT_EQ(of([](const Tensor& y) { return torch::cat({y, y.tanh()}).pow(2).mean(); }), "mean");
-  EXPECT_EQ(of([](const Tensor& y) {
-              const auto halves = torch::cat({y, y.tanh()}).exp().chunk(2);
-              return (halves[0] - halves[1]).pow(2).mean();
-            }),
-            "mean");
-  EXPECT_EQ(of([](const Tensor& y) {
-              return torch::stack({y, y.exp()}, 1).flatten(1).unsqueeze(0).repeat({2, 1, 1}).sum();
-            }),
-            "sum");
-  EXPECT_EQ(loss([&](const Batch& b) {
-              const Tensor y = net(b[0]).log_softmax(1);
-              return -y.index({torch::arange(y.size(0)), b[1]}).mean();
-            }),
-            "mean");
-  EXPECT_EQ(of([](const Tensor& y) {
-              Tensor state = torch::zeros({y.size(0), 4});
-              for (int i = 0; i < 3; ++i) state = torch::tanh(state + y);
-              return state.mean();
-            }),
-            "mean");
-  EXPECT_EQ(of([](const Tensor& y) {
-              Tensor x = y.clone();
-              x.select(1, 0).mul_(2);
-              x.slice(1, 2, 4).zero_();
-              return x.pow(2).mean();
-            }),
-            "mean");
-}
-
-TEST_F(CutRowsTest, MergesMetricsByTheirGraph) {
-  const TwoSizes sizes = proven([&](const Batch& b) {
+TEST_F(CutRowsTest, ResultsLieAsTheirGraphSays) {
+  const SlicedStep cut = sliced([&](const Batch& b) {
     const auto y = net(b[0]);
     return StepOutput(y.mean(), {{"a", y.detach().mean()},
-                                 {"b", y.detach().sum()},
-                                 {"c", y.detach().t()},
-                                 {"d", (y.detach() > 1e9).sum()},
-                                 {"e", (y.detach() > 1e9).to(torch::kFloat).mean()},
-                                 {"f", y.argmax(1).eq(b[1]).sum()},
-                                 {"g", net->weight.norm()}});
+                                 {"b", y.detach().t()},
+                                 {"c", (y.detach() > 1e9).sum()},
+                                 {"d", y.detach().max()},
+                                 {"e", net->weight.norm()}});
   });
-  EXPECT_EQ(sizes.metrics,
-            (std::vector<SliceMerge>{SliceMerge::kMean, SliceMerge::kSum, SliceMerge::kConcat,
-                                     SliceMerge::kSum, SliceMerge::kMean, SliceMerge::kSum,
-                                     SliceMerge::kMean}));
-  EXPECT_EQ(sizes.metric_batch_dims[2], 1);
-  EXPECT_THAT(error_of([&] {
-                proven([&](const Batch& b) {
-                  const auto y = net(b[0]);
-                  return StepOutput(y.mean(), {{"largest", y.detach().max()}});
-                });
-              }),
-              HasSubstr("the metric `largest` cannot be put together from slices of the micro "
-                        "batch: aten::max"));
+  EXPECT_EQ(cut.sharding.loss.str(), "P");
+  std::vector<std::string> metrics;
+  for (const Layout& layout : cut.sharding.metrics) metrics.push_back(layout.str());
+  EXPECT_THAT(metrics, ElementsAre("P", "S(1)", "P", "R", "R"));
 }
 
-TEST_F(CutRowsTest, RefusesStateThatIsNoMean) {
-  Tensor center = torch::zeros({4});
-  state.emplace_back("center", center);
-  EXPECT_EQ(of([&](const Tensor& y) {
-              center.copy_(0.9 * center + 0.1 * y.detach().mean(0));
-              return y.mean();
-            }),
-            "mean");
-  EXPECT_THAT(of([&](const Tensor& y) {
-                center.add_(y.detach().sum(0));
-                return y.mean();
-              }),
-              HasSubstr("writes into `center`"));
+TEST_F(CutRowsTest, BatchNormTakesTheRowsThatItIsToldTo) {
+  torch::nn::BatchNorm1d norm(4);
+  const auto loss = [&](const Tensor& y) { return norm(y).pow(4).mean(); };
+  EXPECT_THAT(said(loss), IsEmpty());
+  EXPECT_THAT(said(loss, Config{{"replicate.batch_norm", "micro_batch"}}),
+              ElementsAre("all_gather", "all_gather"));
 }
 
-TEST_F(CutRowsTest, RefusesWhatIsReadBack) {
-  EXPECT_THAT(of([](const Tensor& y) { return y.sum().item<double>() > 1e9 ? y.sum() : y.mean(); }),
-              HasSubstr("reads back into C++"));
+// A derivative of a derivative of a batch norm reads its statistics.
+TEST_F(CutRowsTest, RefusesToAddUpStatisticsOfABatchNorm) {
+  Graph graph = sliced([&](const Batch& b) { return net(b[0]).mean(); }).graph;
+  torch::nn::BatchNorm1d norm(4);
+  const std::string error = error_of([&] {
+    sliced([&](const Batch& b) {
+      const Tensor y = net(b[0]);
+      const auto stats =
+          torch::native_batch_norm(y, norm->weight, norm->bias, {}, {}, true, 0.1, 1e-5);
+      return std::get<0>(stats).pow(2).mean() + std::get<1>(stats).sum();
+    });
+  });
+  EXPECT_THAT(error, HasSubstr("reads the statistics of a batch norm"));
+  EXPECT_THAT(error, HasSubstr("replicate.batch_norm"));
 }
 
 }  // namespace

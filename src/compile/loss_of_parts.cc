@@ -7,11 +7,6 @@
 
 namespace epl {
 
-RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes) {
-  if (sizes.loss == SliceMerge::kSum) return {OverRows::kSum, -1, ""};
-  return loss_over_rows(step.graph, step.plan.replicas * step.plan.micro_batches);
-}
-
 RowResult loss_of_recorded(const Graph& recorded, int parts) {
   Graph pure = recorded;
   PassList passes;

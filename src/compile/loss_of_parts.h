@@ -4,15 +4,13 @@
 
 #include <string>
 
-#include "compile/compile.h"
+#include "ir/graph.h"
 #include "sharding/rows.h"
 
 namespace epl {
 
-// Of one of the parts that a step averages. `sizes`: how what slices have is merged.
-RowResult loss_of_part(const CompiledStep& step, const TwoSizes& sizes);
-
-// The same of a step as it was recorded. `parts`: micro batches times replicas.
+// Of one of the parts that a step averages, as it was recorded. `parts`: micro batches times
+// replicas.
 RowResult loss_of_recorded(const Graph& recorded, int parts);
 
 // What a user should hear of it; empty where there is nothing to say. `parts`: micro batches times

@@ -16,19 +16,13 @@ using MadeUnder = std::map<ValueId, Strategy>;
 
 struct StepRecording {
   StepRecording() = default;
-  // A step that is recorded once, with all rows of a micro batch.
-  StepRecording(Graph whole) { graphs.emplace(1, std::move(whole)); }  // NOLINT: it is one
+  StepRecording(Graph graph) : whole(std::move(graph)) {}  // NOLINT: a step without scopes is one
 
-  // By the number of devices that share the rows of a micro batch: the step with those that one of
-  // them sees. 1: with all of them, which is always there.
-  std::map<int, Graph> graphs;
+  Graph whole;  // recorded with all rows of a micro batch
   MadeUnder made_under = {};
   // The forward operators before which EPL itself cuts the step into stages
   // (passes/assign_taskgraphs.h). Empty where the step has its own scopes, or one stage.
   std::vector<int> cuts = {};
-  bool users_backward = false;  // see Capture
-
-  const Graph& whole() const { return graphs.at(1); }
 };
 
 }  // namespace epl

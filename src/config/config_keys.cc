@@ -33,6 +33,8 @@ std::vector<ConfigKey> make_config_keys() {
                                                                   "PreferBackward", kYes},
     {"pipeline.gather_parameters",             boolean(),                          true,    kYes},
 
+    {"replicate.batch_norm",                   word({"slice", "micro_batch"}),     "slice", kYes},
+
     {"gradient_checkpoint.type",               word({"", "collection", "auto"}),   "",      kNo},
     {"gradient_checkpoint.end_taskgraph",      integer(-1),                        -1,      kNo},
     {"gradient_checkpoint.check_gradients",    boolean(),                          false,   kNo},

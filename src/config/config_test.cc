@@ -158,6 +158,7 @@ pipeline.num_stages                     none              default
 pipeline.num_chunks                     2                 default
 pipeline.strategy                       "PreferBackward"  default
 pipeline.gather_parameters              true              default
+replicate.batch_norm                    "slice"           default
 gradient_checkpoint.type                ""                default
 gradient_checkpoint.end_taskgraph       -1                default
 gradient_checkpoint.check_gradients     false             default

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "driver/job.h"
 #include "ir/graph.h"
+#include "job/job.h"
 #include "model/model.h"
 
 namespace epl {

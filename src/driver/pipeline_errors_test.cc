@@ -130,28 +130,6 @@ TEST_F(PipelineErrors, AMicroBatchThatStagesCannotShare) {
                 lines_of(uneven) + "\n  try:      a multiple of 6 rows a micro batch");
 }
 
-TEST_F(PipelineErrors, ASequenceThatWasFlattenedBetweenStagesOfDifferentWidth) {
-  devices(3);
-  const auto widths = stages({1, 2});
-  const std::string message = error_of_step(
-      [&](const Batch& batch) {
-        Tensor x;
-        {
-          const With scope(widths[0]);
-          x = batch[0].transpose(0, 1).contiguous().view({-1, 2});  // [sequence * batch, 2]
-        }
-        const With scope(widths[1]);
-        return (x * 2).mean();
-      },
-      {torch::randn({4, 3, 2})});
-  EXPECT_EQ(message,
-            "epl: the result of aten::view, f32[12,2], goes from a stage of 1 devices to one of 2, "
-            "but its rows are mixed with another dimension\n"
-            "  asked by: " +
-                lines_of(widths) +
-                "\n  try:      the batch as dim 0 where the stages meet, or the same device_count");
-}
-
 TEST_F(PipelineErrors, AValueWithoutRowsBetweenStagesOfDifferentWidth) {
   devices(3);
   const auto widths = stages({1, 2});

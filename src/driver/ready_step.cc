@@ -30,11 +30,6 @@ std::string name_of(const Model& model, const at::Tensor& parameter) {
 
 }  // namespace
 
-bool draws_random_numbers(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                     [](const Node& node) { return is_random(node.op); });
-}
-
 ReadyStep::ReadyStep(CompiledStep step, const Capture& capture, const BoundStep::Where& where)
     : compiled_(std::move(step)),
       bound_(compiled_.plan, leaves_of(compiled_), where),
@@ -43,6 +38,16 @@ ReadyStep::ReadyStep(CompiledStep step, const Capture& capture, const BoundStep:
       closed_over_(capture.closed_over),
       held_unseen_(capture.held_unseen) {
   for (HeldUnseen& memory : held_unseen_) memory.count();  // with the executors' own tensors
+}
+
+StateSnapshot ReadyStep::snapshot() const {
+  std::vector<at::Tensor> written;
+  for (const auto& program : plan().programs) {
+    for (int index : program.written_leaves) {
+      written.push_back(compiled_.graph.leaves[static_cast<size_t>(index)].tensor);
+    }
+  }
+  return {written, generators_of(compiled_.graph)};
 }
 
 bool ReadyStep::out_of_date() const {

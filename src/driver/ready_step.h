@@ -9,10 +9,9 @@
 #include "model/model.h"
 #include "runtime/bound_step.h"
 #include "state/gradient_history.h"
+#include "state/state_snapshot.h"
 
 namespace epl {
-
-bool draws_random_numbers(const Graph& graph);
 
 class ReadyStep {
  public:
@@ -26,6 +25,9 @@ class ReadyStep {
   Place place(int device) const { return bound_.place(device); }  // of a device of this worker
   double recorded_loss() const { return recorded_loss_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
+
+  // What a run of it changes besides its results.
+  StateSnapshot snapshot() const;
 
   // A variable that the step function reads holds another tensor, or other memory, than when it was
   // recorded.

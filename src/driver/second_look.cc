@@ -1,10 +1,10 @@
-// Recordings, asked twice: whether what a step was recorded as is what it does.
+// StepCache, asked twice: whether what a step was recorded as is what it does.
 #include <algorithm>
 
 #include "base/check.h"
+#include "batch/micro_batches.h"
 #include "capture/same_step.h"
-#include "capture/two_sizes.h"
-#include "driver/recordings.h"
+#include "driver/step_cache.h"
 
 namespace epl {
 namespace {
@@ -17,11 +17,11 @@ constexpr const char* kWaysOut =
 
 }  // namespace
 
-bool Recordings::can_run_plainly() const {
+bool StepCache::can_run_plainly() const {
   return placement_ && !placement_->has_roles() && placement_->stage_devices[0] == 1;
 }
 
-void Recordings::refuse_to_replay(const std::string& why) const {
+void StepCache::refuse_to_replay(const std::string& why) const {
   throw Error(concat("the step cannot be replayed: ", why), placement_->asked_by,
               concat(kWaysOut,
                      "; without stages, split and replicate(k) of more than one device "
@@ -30,18 +30,18 @@ void Recordings::refuse_to_replay(const std::string& why) const {
 
 // The first step with operators that were not seen before: its parts may each call the function
 // with another number of C++'s.
-bool Recordings::is_first_of_its_form(const Batch& batch) const {
+bool StepCache::is_first_of_its_form(const Batch& batch) const {
   const auto late = late_.find(key_of(batch));
   return late != late_.end() && late->second.step == step_;
 }
 
-bool Recordings::calls_several_times() const {
+bool StepCache::calls_several_times() const {
   return subject_.replicas.size() > 1 ||
          subject_.config.get<int64_t>("pipeline.num_micro_batch") > 1;
 }
 
 // What was recorded is kept for the plain step that follows: the function has run on this batch.
-void Recordings::check_replayable(const Batch& batch, Capture& captured) {
+void StepCache::check_replayable(const Batch& batch, Capture& captured) {
   note_reached(captured);
   const bool alone = subject_.job.workers() == nullptr;
   const bool plainly =
@@ -58,7 +58,7 @@ void Recordings::check_replayable(const Batch& batch, Capture& captured) {
   throw CannotReplay(unreplayable_);
 }
 
-void Recordings::expect_again(const Batch& batch, const Graph& graph, int times) {
+void StepCache::expect_again(const Batch& batch, const Graph& graph, int times) {
   Key now = modes();
   if (seen_twice_.count(now) != 0) {
     // Stages and parts on several workers would have to look together.
@@ -75,7 +75,7 @@ void Recordings::expect_again(const Batch& batch, const Graph& graph, int times)
     pending_->looks.emplace(key_of(batch), FirstLook{graph, times, step_});
 }
 
-bool Recordings::wants_look_at(const Batch& batch) const {
+bool StepCache::wants_look_at(const Batch& batch) const {
   // The key of a batch asks all modules: only where there may be something to look at.
   const bool any = std::any_of(late_.begin(), late_.end(), [&](const auto& each) {
     return each.second.step != step_ && each.second.due <= step_;
@@ -88,7 +88,7 @@ bool Recordings::wants_look_at(const Batch& batch) const {
 // A coin may have fallen alike, and a number may begin to change: what was seen twice is looked at
 // again, ever more rarely, so that it costs less than a step in a hundred: a look runs plainly, its
 // devices in turns. The distances have no period that a program's own could fall in with.
-void Recordings::look_later(const Key& key, FirstLook look) {
+void StepCache::look_later(const Key& key, FirstLook look) {
   constexpr int64_t kFirst = 100;
   if (late_.size() >= kMostLooks) return;
   look.step = step_;
@@ -97,7 +97,7 @@ void Recordings::look_later(const Key& key, FirstLook look) {
   late_.insert_or_assign(key, std::move(look));
 }
 
-Difference Recordings::compare_looks(const Key& key, const FirstLook& first, const Graph& graph) {
+Difference StepCache::compare_looks(const Key& key, const FirstLook& first, const Graph& graph) {
   compared_in_ = step_;
   const std::string form = form_of(graph);
   // Where a guard took it another way nothing differs, and nothing is known of that way.
@@ -110,15 +110,15 @@ Difference Recordings::compare_looks(const Key& key, const FirstLook& first, con
 
 // Where a guard took it another way this says nothing of the first: it is looked at some times
 // more.
-bool Recordings::stays_unclear(FirstLook& first, const Difference& difference,
-                               const Graph& graph) const {
+bool StepCache::stays_unclear(FirstLook& first, const Difference& difference,
+                              const Graph& graph) const {
   constexpr int kOften = 3;
   if ((difference && !difference.guarded) || form_of(graph) == form_of(first.graph)) return false;
   first.step = step_;
   return ++first.unclear < kOften;
 }
 
-std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
+std::optional<Capture> StepCache::look_late(const Batch& batch, double seed) {
   const auto found = late_.find(key_of(batch));
   if (found == late_.end()) return std::nullopt;
   Capture captured = capture(batch, seed);
@@ -136,7 +136,7 @@ std::optional<Capture> Recordings::look_late(const Batch& batch, double seed) {
 
 // Workers run plainly together or not at all, and know a batch only when it is there. So the look
 // is a recording of this step, which is replayed in it where the first one is not right for it.
-void Recordings::look_before_replay(const Batch& batch, int micro_batches) {
+void StepCache::look_before_replay(const Batch& batch, int micro_batches) {
   std::optional<Capture> captured = look_late(batch, subject_.plain_seed);
   if (!captured || unreplayable_.empty()) return;
   EPL_CHECK(captured->unreplayable.empty() && micro_batches == 1,
@@ -150,14 +150,14 @@ void Recordings::look_before_replay(const Batch& batch, int micro_batches) {
 
 // Whether the user has since assigned another tensor to a variable that the recording reads, or
 // given a parameter another shape.
-bool Recordings::is_out_of_date(const Pending& pending) const {
+bool StepCache::is_out_of_date(const Pending& pending) const {
   return std::any_of(ready_.begin(), ready_.end(), [&](const auto& entry) {
     if (pending.looks.count(entry.first) == 0) return false;
     return entry.second->out_of_date() || !entry.second->leaves_are_as_recorded();
   });
 }
 
-std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
+std::optional<Capture> StepCache::observe(const Batch& batch, double seed) {
   const bool probed = probe_ && probe_->key == key_of(batch) && seed == probe_->seed &&
                       !probe_->capture.effects.gradients.empty();
   if (probed && (!unreplayable_.empty() || is_first_of_its_form(batch))) {
@@ -204,7 +204,7 @@ std::optional<Capture> Recordings::observe(const Batch& batch, double seed) {
   return captured;
 }
 
-void Recordings::look_again(const Batch& batch) {
+void StepCache::look_again(const Batch& batch) {
   if (wants_look_at(batch)) {
     bring_home();
     ++made_;
@@ -237,7 +237,7 @@ void Recordings::look_again(const Batch& batch) {
   if (difference && !difference.guarded) refuse_to_replay(difference.text);
 }
 
-bool Recordings::had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one) {
+bool StepCache::had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one) {
   GradientHistory& history = subject_.job.gradient_history();
   const GradientHistory::Asker asker{*placement_, subject_.job.workers() == nullptr};
   const bool had = history.find(name, parameter, asker).has_value();
@@ -245,7 +245,7 @@ bool Recordings::had_gradient(const std::string& name, const at::Tensor& paramet
   return had;
 }
 
-void Recordings::guard_failed(const std::string& why, int64_t step) {
+void StepCache::guard_failed(const std::string& why, int64_t step) {
   constexpr int kOften = 3;          // failures
   constexpr int64_t kMostSteps = 4;  // between them, on an average
   ++guard_failures_;

@@ -1,25 +1,17 @@
 #include <epl/env.h>
 #include <epl/trainer.h>
 
-#include <algorithm>
-#include <iostream>
-#include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/check.h"
-#include "base/text.h"
-#include "driver/agreement.h"
-#include "driver/pipeline_shares.h"
+#include "batch/readers.h"
 #include "driver/trainer_impl.h"
-#include "ir/text.h"
+#include "job/agreement.h"
+#include "job/rows_are_read.h"
+#include "model/state_on_workers.h"
 #include "model/torch_model.h"
-#include "ops/facts.h"
-#include "program/text.h"
 #include "runtime/counted_targets.h"
-#include "sim/measured_costs.h"
-#include "state/checkpoint_file.h"
-#include "state/stage_optimizers.h"
 
 namespace epl {
 
@@ -43,7 +35,7 @@ Trainer::Impl::~Impl() {
 
 // The other workers learn of a step that fails here, so that they do not wait for it. What LibTorch
 // throws may speak of rows that the user has never seen, so it is told what they were cut from.
-StepResult Trainer::Impl::step_with(const Rows& rows) {
+StepResult Trainer::Impl::step_with(StepInput& input) {
   const auto begin = std::chrono::steady_clock::now();
   GivenBatch given;
   try {
@@ -51,7 +43,7 @@ StepResult Trainer::Impl::step_with(const Rows& rows) {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
-    StepResult result = step(rows, given);
+    StepResult result = step(input, given);
     result.seconds = seconds_since(begin);
     return result;
   } catch (const std::exception& error) {
@@ -70,104 +62,63 @@ void Trainer::Impl::meet_other_workers() {
   broadcast_model(*job, model);
 }
 
-bool Trainer::Impl::stays_whole(const Rows& rows, const Shares& shares) const {
+bool Trainer::Impl::stays_whole(const StepInput& input, const Shares& shares) const {
   return job->workers() == nullptr && config.get<int64_t>("pipeline.num_micro_batch") == 1 &&
-         !rows.even(shares);
+         !input.is_even(shares);
 }
 
-// The rows of a worker are those of the first-stage devices that it has. One that has none takes a
-// batch of the shape that those get which it works with, to record by.
-Shares Trainer::Impl::shares(const Rows& rows, const GivenBatch& given) {
+Shares Trainer::Impl::shares(const StepInput& input, const GivenBatch& given) {
   Shares likely;
   likely.replicas = replicas.size();
-  const double seed = stays_whole(rows, likely) ? 1 : plain_seed();
-  const Placement& placement = recordings.placement(given.seen, given.whole, seed);
+  const double seed = stays_whole(input, likely) ? 1 : plain_seed();
+  const Placement& placement = step_cache.placement(given.seen, given.whole, seed);
   check_rows_are_read(*job, placement, given.whole, steps);
-  const Cluster& cluster = job->cluster();
-  std::vector<int> readers = placement.devices_of_group(0, cluster.worker_index, cluster);
-  if (readers.empty()) {
-    const int replica = placement.place(cluster.first_device()).replica;
-    const int worker = worker_of(placement.device({replica, 0, 0}), cluster);
-    readers = placement.devices_of_group(0, worker, cluster);
-  }
-  Shares shares;
-  const auto here = static_cast<int>(readers.size());
-  const int devices = std::min(placement.devices_of_group(0), here);
-  // Devices that operators are cut over all look at the same micro batch.
-  shares.slices = placement.parts(0) > 1 ? 1 : devices;
-  shares.replicas = here / devices;
-  shares.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
-  shares.asked_by = placement.asked_by;
-  return shares;
-}
-
-// Into how many parts a batch will be cut: a guess before the strategies are known. One that is
-// right saves a recording.
-int64_t Trainer::Impl::likely_parts() const {
-  const int64_t micro_batches = config.get<int64_t>("pipeline.num_micro_batch");
-  const int64_t stages =
-      config.get<bool>("auto.auto_parallel") ? config.get<int64_t>("pipeline.num_stages") : 1;
-  const int64_t devices = replicas.size();
-  return micro_batches * std::max<int64_t>(1, devices / std::max<int64_t>(1, stages));
-}
-
-double Trainer::Impl::sum_over_workers(double value) {
-  if (job->workers() == nullptr) return value;
-  const at::Tensor sum = at::full({1}, value, at::kDouble);
-  job->workers()->all_reduce({sum}, ReduceOp::kSum);
-  return sum.item<double>();
+  return shares_here(placement, job->cluster(), config);
 }
 
 // Before the step, which may write them: in the first steps, and now and then.
 void Trainer::Impl::look_at_parameters() {
   constexpr int64_t kSometimes = 100;
   const bool looks = steps < 3 || steps % kSometimes == 0;
-  const bool alike = job->workers() != nullptr && !recordings.placement_known().has_roles();
+  const bool alike = job->workers() != nullptr && !step_cache.placement_known().has_roles();
   parameters_before = looks && alike ? checksum_of_parameters(model) : 0;
 }
 
-double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
-  const bool wants_plain = recordings.can_run_plainly() &&
-                           (recordings.wants_second_look() || !recordings.unreplayable().empty());
-  plain_next = wants_plain;
-  all_recorded = recordings.last() == nullptr && recordings.unreplayable().empty() &&
-                 recordings.has_recorded(batches[0][0]);
-  const std::vector<uint64_t> drawn =
-      devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
-  double all_drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
-  // The program's own generator has made those of the job's first device.
-  const double by_program = replicas.first == 0 ? static_cast<double>(drawn[0]) : 0;
-  if (job->workers() == nullptr) {
-    skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
-    return loss;
-  }
-  const bool alone = recordings.placement_known().has_roles();  // parameters lie on other workers
+StepReport Trainer::Impl::report_of(double loss, const DeviceBatches& batches) const {
+  const bool wants_plain = step_cache.can_run_plainly() &&
+                           (step_cache.wants_second_look() || !step_cache.unreplayable().empty());
+  Batch scratch;
+  const bool has_recorded = step_cache.last() == nullptr && step_cache.unreplayable().empty() &&
+                            step_cache.has_recorded(rows_of(batches, 0, 0, scratch));
   StepReport report;
   report.loss = loss;
   report.wants_plain = wants_plain ? 1 : 0;
-  report.has_recorded = all_recorded ? 1 : 0;
+  report.has_recorded = has_recorded ? 1 : 0;
+  if (job->workers() == nullptr) return report;
   report.options = fingerprint_of_options(model);
   report.loads = static_cast<double>(loads);
-  report.drawn = all_drawn;
-  if (!alone) {
-    for (const auto& batch : batches[0]) {
-      const bool has_rows = !batch.empty() && batch[0].dim() > 0;
-      report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
-    }
-    report.parameters = parameters_before;
+  if (step_cache.placement_known().has_roles()) return report;  // rows and parameters lie elsewhere
+  for (const auto& batch : batches[0]) {
+    const bool has_rows = !batch.empty() && batch[0].dim() > 0;
+    report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
   }
-  const std::vector<StepReport> reports = exchange_reports(*job->workers(), report);
-  check_reports(reports, steps);
-  double sum = 0;
-  all_drawn = 0;
-  for (const StepReport& each : reports) {
-    sum += each.loss;
-    plain_next |= each.wants_plain > 0;
-    all_recorded &= each.has_recorded > 0;
-    all_drawn += each.drawn;
-  }
-  skip_in_program(static_cast<uint64_t>(all_drawn - by_program));
-  return sum;
+  report.parameters = parameters_before;
+  return report;
+}
+
+double Trainer::Impl::meet_after_run(double loss, const DeviceBatches& batches) {
+  StepReport report = report_of(loss, batches);
+  const std::vector<uint64_t> drawn =
+      devices() > 1 ? replicas.take_drawn() : std::vector<uint64_t>{0};
+  report.drawn = std::accumulate(drawn.begin(), drawn.end(), 0.0);
+  const StepReport all =
+      job->workers() == nullptr ? report : sum_up(exchange_reports(*job->workers(), report), steps);
+  plain_next = all.wants_plain > 0;
+  all_recorded = all.has_recorded > 0;
+  // The program's own generator has made those of the job's first device.
+  const double by_program = replicas.first == 0 ? static_cast<double>(drawn[0]) : 0;
+  skip_in_program(static_cast<uint64_t>(all.drawn - by_program));
+  return all.loss;
 }
 
 namespace {
@@ -180,30 +131,21 @@ void for_each(const DeviceBatches& batches, const std::function<void(const Batch
 
 }  // namespace
 
-StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
-  recordings.begin_step();
+StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
+  step_cache.begin_step();
   ignored_before = ignored_targets_seen();
-  given.seen = rows.sample();
-  given.whole = rows.whole();
+  given.seen = input.sample();
+  given.whole = input.whole();
   step_batch = &given.whole;
   job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);
-  if (requires_grad(given.whole) && !std::exchange(told_of_batch_gradient, true)) {
-    std::clog << "epl: a tensor of the batch requires a gradient: none comes to it, nor to what it "
-                 "was computed from, where the plain loop's backward() would bring one. Compute it "
-                 "inside of the step, or detach() it.\n";
-  }
-  const Shares all = shares(rows, given);
-  if (recordings.can_run_plainly() && stays_whole(rows, all)) {
-    if (!std::exchange(told_of_whole_batch, true)) {
-      std::clog << "epl: " << describe(given, config, devices())
-                << " cannot be cut evenly over the " << devices()
-                << " devices: one of them takes all of it, as the plain loop does, while the "
-                   "others wait\n";
-    }
+  if (requires_grad(given.whole)) tell_of_batch_gradient();
+  const Shares all = shares(input, given);
+  if (step_cache.can_run_plainly() && stays_whole(input, all)) {
+    tell_of_whole_batch(given);
     return step_plainly({{given.whole}}, 1);
   }
-  const DeviceBatches batches = rows.cut(all);
+  const DeviceBatches batches = input.cut(all);
   for_each(batches, [&](const Batch& batch) {
     job->written_batch().check(batch);
     check_not_trained(batch, model);
@@ -215,10 +157,10 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
   look_at_parameters();
   if (runs_plainly(batches)) return step_plainly(batches, plain_seed());
   try {
-    for_each(batches, [&](const Batch& batch) { check_apart(recordings.input_writers(), batch); });
+    for_each(batches, [&](const Batch& batch) { check_apart(step_cache.input_writers(), batch); });
     StepResult result = step_by_recording(batches);
     for_each(batches, [&](const Batch& batch) {
-      job->written_batch().note(recordings.input_writers(), batch);
+      job->written_batch().note(step_cache.input_writers(), batch);
     });
     return result;
   } catch (const CannotReplay& why) {
@@ -232,21 +174,10 @@ StepResult Trainer::Impl::step(const Rows& rows, GivenBatch& given) {
 // else is seen at once, and nobody waits for a call that does not come.
 double Trainer::Impl::agree(MeetingAbout about, double value, const std::string& conflict) {
   const bool early = !clipping.clips() || config.get<bool>("communication.clip_after_allreduce");
-  Communicator* const gradients = early ? recordings.first_of_gradients() : nullptr;
+  Communicator* const gradients = early ? step_cache.first_of_gradients() : nullptr;
   Communicator& workers = gradients == nullptr ? *job->workers() : *gradients;
   job->watch().doing(steps, "agree");
-  const at::Tensor most = at::full({1}, value, at::kDouble);
-  workers.set_about(static_cast<int64_t>(about));
-  try {
-    workers.all_reduce({most}, ReduceOp::kMax);
-  } catch (const JobFailed&) {
-    throw;
-  } catch (const Error&) {
-    throw Error(conflict, "epl::Trainer::step",
-                "what is read in C++ handed in as a tensor, or batches of one kind on all workers");
-  }
-  workers.set_about(0);
-  return most.item<double>();
+  return largest_on_workers(workers, about, value, conflict);
 }
 
 void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
@@ -258,95 +189,32 @@ void Trainer::Impl::agree_to_run_plainly(const std::string& why) {
 
 StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   std::optional<PlainStep> plain;
-  if (verifies()) plain = run_plainly(batches);
+  if (verifies()) {
+    Batch scratch;
+    const ReadyStep& first = step_cache.find(rows_of(batches, 0, 0, scratch), 0, steps);
+    plain = run_beside(replayed(first), batches, first.snapshot());
+  }
   const std::vector<DeviceRun> runs = run(batches);
-  ReadyStep& ready = *recordings.last();
+  ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);
   const torch::NoGradGuard no_grad;
-  if (plain && !result.skipped) compare(*plain, ready, result.loss);
+  if (plain && !result.skipped) compare(replayed(ready), *plain, result.loss);
   if (verifies()) ++verified;
   ++steps;
   ++replicas.step;
   return result;
 }
 
-// Once, where it is much: no step needs it.
-void Trainer::Impl::tell_what_is_fetched(const ReadyStep& ready) {
-  constexpr int64_t kMuch = 1 << 20;
-  if (steps > 0 || job->workers() == nullptr || job->cluster().worker_index != 0) return;
-  const int64_t bytes =
-      bytes_of_others(ready.bound().connections(), ready.bound().gradients().held());
-  if (bytes < kMuch) return;
-  std::clog << "epl: after each step worker 0 fetches " << human_bytes(bytes)
-            << " of parameters that other workers update, so that all can be read at "
-               "any time; with pipeline.gather_parameters = false it takes neither time nor memory "
-               "for them before trainer.gather_parameters() or trainer.save()\n";
+ReplayedStep Trainer::Impl::replayed(const ReadyStep& ready) {
+  return {model,          function,         config,        clipping, replicas,
+          job->workers(), ready.compiled(), ready.bound(), steps};
 }
 
 // Once after whatever made them whole here: a recording, or somebody who asked for them.
-void Trainer::Impl::release_what_others_hold(const ReadyStep& ready) {
-  if (job->workers() == nullptr || released == recordings.made()) return;
-  released = recordings.made();
-  std::map<const c10::StorageImpl*, int> users;  // another tensor may show the same memory
-  for (const auto* tensors : {&model.parameters(), &model.state()}) {
-    for (const auto& [name, tensor] : *tensors) {
-      if (tensor.has_storage()) ++users[tensor.storage().unsafeGetStorageImpl()];
-    }
-  }
-  const auto pieces_of = [&](const at::Tensor& parameter) {
-    std::vector<at::Tensor> tensors = model.states_of(parameter);
-    const bool own = users[parameter.storage().unsafeGetStorageImpl()] == 1;
-    if (own) tensors.push_back(parameter.detach());
-    return tensors;
-  };
-  const BoundStep& bound = ready.bound();
-  release_pieces_of_others(bound.connections(), bound.gradients().held(), pieces_of);
-}
-
-StateMap Trainer::Impl::state_map() const {
-  const ReadyStep* last = recordings.last();
-  const Placement placement = last == nullptr ? Placement() : last->placement();
-  StateMap map = state_of(model, job->gradient_history(), placement);
-  if (last != nullptr) map.place(last->plan());
-  return map;
-}
-
-StateSnapshot Trainer::Impl::snapshot_of(const CompiledStep& step) {
-  std::vector<at::Tensor> written;
-  for (const auto& program : step.plan.programs) {
-    for (int index : program.written_leaves) {
-      written.push_back(step.graph.leaves[static_cast<size_t>(index)].tensor);
-    }
-  }
-  return {written, generators_of(step.graph)};
-}
-
-// Workers that have a piece of a parameter have that of its state: pieces first, then the states.
-void Trainer::Impl::bring_states_to_first_worker(const ReadyStep& last) {
-  if (job->workers() == nullptr || !last.placement().has_roles()) return;
-  const BoundStep& bound = last.bound();
-  gather_pieces(bound.connections(), bound.gradients().held(), Among::kHolders,
-                [&](const at::Tensor& parameter) { return model.states_of(parameter); });
-  const StateMap map = state_map();
-  std::vector<OptimizerOfNames> optimizers;
-  for (size_t i = 0; i < model.optimizers().size(); ++i) {
-    optimizers.push_back({*model.optimizers()[i], model.names_of(i)});
-  }
-  gather_optimizer_states({map, last.placement(), job->cluster(), *job->workers()}, optimizers);
-}
-
-// Whoever runs the network by itself would compute with zeros.
-void Trainer::Impl::check_all_is_here(const std::string& who) const {
-  const ReadyStep* last = recordings.last();
-  if (last == nullptr || job->workers() == nullptr || released < 0) return;
-  const int64_t bytes =
-      bytes_of_others(last->bound().connections(), last->bound().gradients().held());
-  EPL_CHECK(
-      bytes == 0,
-      concat(human_bytes(bytes), " of the parameters lie on other workers since the last step"),
-      who,
-      "trainer.gather_parameters() on all workers before, or "
-      "pipeline.gather_parameters = true");
+void Trainer::Impl::release_once(const ReadyStep& ready) {
+  if (job->workers() == nullptr || released == step_cache.made()) return;
+  released = step_cache.made();
+  release_what_others_hold(model, ready.bound());
 }
 
 void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs) {
@@ -381,102 +249,13 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepResult Trainer::step(const Batch& batch) {
-  Impl::Rows rows;
-  rows.sample = [&] { return sample_of(batch, impl_->likely_parts()); };
-  rows.whole = [&] { return batch; };
-  rows.cut = [&](const Shares& shares) {
-    return cut_into_micro_batches(batch, shares, impl_->config);
-  };
-  rows.even = [&](const Shares& shares) { return divides_evenly(batch, shares); };
-  return impl_->step_with(rows);
+  BatchInput input(batch, impl_->config, impl_->replicas.size());
+  return impl_->step_with(input);
 }
 
 StepResult Trainer::step(const BatchSource& source) {
-  Batch first;
-  Impl::Rows rows;
-  rows.sample = [&] { return first = source(); };
-  rows.whole = [&] { return first; };
-  rows.cut = [&](const Shares& shares) {
-    bool given = false;
-    const BatchSource all = [&] { return std::exchange(given, true) ? source() : first; };
-    return draw_micro_batches(all, shares, impl_->config);
-  };
-  return impl_->step_with(rows);
-}
-
-StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
-  impl_->check_all_is_here("epl::Trainer::evaluate");
-  const Model::EvalMode eval(impl_->model);
-  const torch::NoGradGuard no_grad;
-  return fn(batch);
-}
-
-Timeline Trainer::timeline() const {
-  EPL_CHECK(!impl_->timeline.devices.empty(), "there is no timeline before the first step",
-            "epl::Trainer::timeline", "call it after step()");
-  return impl_->timeline;
-}
-
-Timeline Trainer::simulated() const {
-  const ReadyStep* ready = impl_->recordings.last();
-  EPL_CHECK(ready != nullptr, "there is no plan to be simulated before the first step",
-            "epl::Trainer::simulated", "call it after step()");
-  const Placement& placement = ready->placement();
-  const bool measured = placement.is_pipeline() && !impl_->timeline.devices.empty() &&
-                        impl_->replicas.size() >= placement.devices_of_replica();
-  const Plan& plan = ready->plan();
-  if (!measured) return simulate(plan);
-  Timeline simulation = simulate(plan, measured_costs(impl_->timeline, plan));
-  simulation.title = "simulated " + impl_->timeline.title;
-  return simulation;
-}
-
-void Trainer::gather_parameters() {
-  const ReadyStep* last = impl_->recordings.last();
-  impl_->released = -1;
-  if (last != nullptr) last->bound().gather(Gather::kAll);
-}
-
-std::string Trainer::plan() const {
-  EPL_CHECK(impl_->recordings.last() != nullptr, "there is no plan before the first step",
-            "epl::Trainer::plan", "call it after step()");
-  return print_plan(impl_->recordings.last()->plan());
-}
-
-std::string Trainer::graph() const {
-  EPL_CHECK(impl_->recordings.last() != nullptr, "there is no graph before the first step",
-            "epl::Trainer::graph", "call it after step()");
-  return print_graph(impl_->recordings.last()->compiled().graph);
-}
-
-std::string Trainer::state() const {
-  const ReadyStep* last = impl_->recordings.last();
-  EPL_CHECK(last != nullptr, "nothing has a place before the first step", "epl::Trainer::state",
-            "call it after step()");
-  return print_state_map(impl_->state_map(), last->placement(), impl_->job->cluster());
-}
-
-// All workers have the same to write, so one does. Nobody waits for it: programs that save only on
-// worker 0 and programs that save on all of them both work. But where stages lie on several
-// workers, each has optimizer states of its own to hand in.
-void Trainer::save(const std::string& path) const {
-  Job& job = *impl_->job;
-  job.watch().doing(impl_->steps, "save");
-  impl_->released = -1;
-  if (const ReadyStep* last = impl_->recordings.last()) {
-    last->bound().gather(Gather::kAll);
-    impl_->bring_states_to_first_worker(*last);
-  }
-  if (job.cluster().worker_index != 0) return;
-  save_checkpoint(path, impl_->replicas.step,
-                  [&](torch::serialize::OutputArchive& archive) { impl_->model.save(archive); });
-}
-
-void Trainer::load(const std::string& path) {
-  impl_->released = -1;
-  impl_->replicas.step = load_checkpoint(
-      path, [&](torch::serialize::InputArchive& archive) { impl_->model.load(archive); });
-  ++impl_->loads;
+  SourceInput input(source, impl_->config);
+  return impl_->step_with(input);
 }
 
 }  // namespace epl

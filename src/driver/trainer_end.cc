@@ -1,5 +1,4 @@
 #include <cmath>
-#include <iostream>
 #include <utility>
 
 #include "base/check.h"
@@ -45,16 +44,6 @@ bool Trainer::Impl::check_finite(const StepResult& result,
                      "\"skip\" or \"ignore\""));
 }
 
-// Once: it is not what the plain loop does with the whole batch.
-void Trainer::Impl::tell_of_local_clipping(int replica_count) {
-  const std::string key = "communication.clip_after_allreduce";
-  const bool first = !std::exchange(told_of_local_clipping, true);
-  if (!first || config.origin(key) != "default" || job->cluster().worker_index != 0) return;
-  std::clog << "epl: " << key << " = false (default): each of the " << replica_count
-            << " replicas clips the gradients of its own rows before they are reduced; with true "
-               "the reduced gradients are clipped, as the plain loop does with the whole batch\n";
-}
-
 // The end of the step as its plan has it, with what the trainer tells its user of it.
 class Trainer::Impl::End final : public StepEnd {
  public:
@@ -96,7 +85,7 @@ class Trainer::Impl::End final : public StepEnd {
     }
     if (phase.kind == Instruction::Kind::kGather) {
       const bool all = trainer_.config.get<bool>("pipeline.gather_parameters");
-      all ? trainer_.tell_what_is_fetched(ready_) : trainer_.release_what_others_hold(ready_);
+      all ? trainer_.tell_what_is_fetched(ready_) : trainer_.release_once(ready_);
     }
   }
 

@@ -1,6 +1,7 @@
 // Trainer::Impl: what a trainer is made of. One step is: cut the batch (trainer.cc), run it on all
-// devices by a recording that is right for it (trainer_run.cc), end it as its plan says
-// (trainer_end.cc), and where asked compare with the plain program (trainer_verify.cc).
+// devices by a recording that is right for it (trainer_run.cc) and end it as its plan says
+// (trainer_end.cc), or run it as the plain program does (trainer_plain.cc); where asked, compare
+// the two (verify/replayed_step.h). What a user hears of it stands in trainer_remarks.cc.
 #pragma once
 
 #include <epl/env.h>
@@ -10,19 +11,21 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
+#include "batch/given_batch.h"
+#include "batch/step_input.h"
 #include "driver/clip_options.h"
-#include "driver/given_batch.h"
-#include "driver/job.h"
-#include "driver/micro_batches.h"
-#include "driver/plain_run.h"
-#include "driver/recordings.h"
-#include "driver/verify_step.h"
+#include "driver/step_cache.h"
+#include "job/agreement.h"
+#include "job/job.h"
 #include "model/model.h"
 #include "model/model_state.h"
+#include "plain/plain_run.h"
 #include "runtime/step_end.h"
+#include "verify/replayed_step.h"
 
 namespace epl {
 
@@ -38,7 +41,7 @@ struct Trainer::Impl {
         function(std::move(step)),
         clipping(clip_options(trainer_options)),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        recordings({model, function, config, *job, replicas, clipping, plain_seed()}) {
+        step_cache({model, function, config, *job, replicas, clipping, plain_seed()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     job->count(model.holders());
   }
@@ -46,27 +49,20 @@ struct Trainer::Impl {
   // Where an exception destroys the trainer, this worker has failed, and the others hear of it.
   ~Impl();
 
-  // The rows of one step as the program handed them in.
-  struct Rows {
-    std::function<Batch()> sample;  // some of them, to record by
-    std::function<Batch()> whole;   // where those do not do
-    std::function<DeviceBatches(const Shares& shares)> cut;
-    std::function<bool(const Shares& shares)> even = [](const Shares&) { return true; };
-  };
-
   static std::shared_ptr<Job> current_job();  // throws before epl::init()
-  StepResult step_with(const Rows& rows);
+  StepResult step_with(StepInput& input);
   void meet_other_workers();
-  int64_t likely_parts() const;
   // One device of one worker can take a batch that cannot be cut evenly over all.
-  bool stays_whole(const Rows& rows, const Shares& shares) const;
-  Shares shares(const Rows& rows, const GivenBatch& given);
-  StepResult step(const Rows& rows, GivenBatch& given);
+  bool stays_whole(const StepInput& input, const Shares& shares) const;
+  Shares shares(const StepInput& input, const GivenBatch& given);
+  StepResult step(StepInput& input, GivenBatch& given);
   StepResult step_by_recording(const DeviceBatches& batches);
   std::vector<DeviceRun> run(const DeviceBatches& batches);
+  std::string run_guarded(ReadyStep& ready, const DeviceBatches& batches,
+                          std::vector<DeviceRun>& runs);
+  void check_follows_guards(const ReadyStep& ready) const;
+  void check_records_again(const std::string& failure, const std::string& first_failure) const;
   void look_again(const DeviceBatches& batches);
-  void tell_of_ignored_targets(int64_t parts);                  // micro batches x replicas
-  enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };  // Communicator::set_about
   // The largest value of all workers; where others do not meet about this, an Error.
   double agree(MeetingAbout about, double value, const std::string& conflict);
   void agree_to_run_plainly(const std::string& why);
@@ -76,41 +72,57 @@ struct Trainer::Impl {
   // --- a step by the user's own code: trainer_plain.cc
   bool runs_plainly(const DeviceBatches& batches) const;
   StepResult step_plainly(const DeviceBatches& batches, double seed);
-  double norm_of_plain(const PlainRun& plain, bool clipped) const;
-  void update_plainly(const PlainRun& plain);
+  PlainRunRequest plain_request(const DeviceBatches& batches, double seed,
+                                std::vector<Batch>& observed);
+  double loss_of(const PlainRun& plain, int plain_devices) const;
+  double update_by(PlainRun& plain, const PlainRunRequest& request);
   void make_plan(const DeviceBatches& batches);
-  void tell_of_plain_steps();
-  void tell_of_unverified();
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
-  void check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs);
+  void check_replay(ReadyStep& ready, const DeviceBatches& batches,
+                    const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
   class End;  // what happens once the devices have run: trainer_end.cc
   StepEndRequest end_request(const ReadyStep& ready);
   StepResult end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
                       const DeviceBatches& batches);
   bool verifies() const { return verified < config.get<int64_t>("debug.verify_steps"); }
-  void tell_of_local_clipping(int replica_count);
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
-  void bring_states_to_first_worker(const ReadyStep& last);
-  // What a run of a step changes besides its results.
-  static StateSnapshot snapshot_of(const CompiledStep& step);
   void check_all_is_here(const std::string& who) const;
-  void tell_what_is_fetched(const ReadyStep& ready);
-  void release_what_others_hold(const ReadyStep& ready);
+  void release_once(const ReadyStep& ready);  // what only other workers hold
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   double seconds_since_begin() const { return seconds_since(begun); }
-  int reader_of(const ReadyStep& ready, int device) const;
-  std::optional<PlainStep> run_plainly(const DeviceBatches& batches);
-  std::string why_divided(const ReadyStep& ready) const;
-  void compare(const PlainStep& plain, ReadyStep& ready, double loss);
-  double sum_over_workers(double value);
+  ReplayedStep replayed(const ReadyStep& ready);  // as it is verified
+  // This worker's rows of a micro batch: those of all devices that share it (micro_batch_of).
+  const Batch& rows_of(const DeviceBatches& batches, size_t reader, size_t index,
+                       Batch& scratch) const {
+    return micro_batch_of(batches, step_cache.placement_known(), reader, index, scratch);
+  }
   // What workers tell each other in each step, before the update: gives the loss of all.
   void look_at_parameters();
+  StepReport report_of(double loss, const DeviceBatches& batches) const;
   double meet_after_run(double loss, const DeviceBatches& batches);
+
+  // --- what a user hears once: trainer_remarks.cc
+  enum class Remark {
+    kBatchGradient,
+    kIgnoredTargets,
+    kLocalClipping,
+    kPlainSteps,
+    kUnverified,
+    kWholeBatch
+  };
+  bool tells(Remark remark) { return told.insert(remark).second; }
+  void tell_of_batch_gradient();
+  void tell_of_whole_batch(const GivenBatch& given);
+  void tell_of_ignored_targets(int64_t parts);  // micro batches x replicas
+  void tell_of_local_clipping(int replica_count);
+  void tell_what_is_fetched(const ReadyStep& ready);
+  void tell_of_plain_steps();
+  void tell_of_unverified();
 
   int devices() const { return job->cluster().total_gpu_num; }
   bool takes_mean() const {
@@ -134,19 +146,14 @@ struct Trainer::Impl {
   const ClipOptions clipping;
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan
-  bool told_of_local_clipping = false;
   LocalReplicas replicas;
-  Recordings recordings;
+  StepCache step_cache;
   int64_t verified = 0;               // steps that were compared with the plain program
   const Batch* step_batch = nullptr;  // while a step runs: what was handed in
   double parameters_before = 0;       // their checksum before this step, where it is looked at
   bool plain_next = false;            // some worker wants the next step to run plainly
   bool all_recorded = false;          // before there is a plan: all workers can make it
-  bool told_of_plain = false;
-  bool told_of_batch_gradient = false;
-  bool told_of_unverified = false;
-  bool told_of_whole_batch = false;
-  bool told_of_ignored_targets = false;
+  std::set<Remark> told;
   int64_t ignored_before = 0;  // targets that were, before this step
   int64_t loads = 0;           // calls of load()
   int64_t released = -1;       // recordings when the pieces of other workers were last released

@@ -1,15 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <iostream>
-#include <utility>
 
 #include "base/check.h"
-#include "driver/agreement.h"
+#include "batch/readers.h"
 #include "driver/trainer_impl.h"
+#include "job/agreement.h"
 #include "ops/facts.h"
 #include "program/text.h"
-#include "runtime/counted_targets.h"
-#include "state/state_snapshot.h"
 
 namespace epl {
 namespace {
@@ -28,72 +25,92 @@ std::string first_guard(const Graph& graph) {
 // Runs the micro batches by a recording that is right for them: where its guards fail, a new one.
 std::vector<DeviceRun> Trainer::Impl::run(const DeviceBatches& batches) {
   const auto per_device = static_cast<int>(batches[0].size());
-  if (recordings.can_run_plainly() && recordings.wants_look_at(batches[0][0])) {
-    recordings.look_before_replay(batches[0][0], per_device * static_cast<int>(batches.size()));
+  Batch first;
+  const Batch& rows = rows_of(batches, 0, 0, first);
+  if (step_cache.can_run_plainly() && step_cache.wants_look_at(rows)) {
+    step_cache.look_before_replay(rows, per_device * static_cast<int>(batches.size()));
   }
   int sample = 0;
   std::string first_failure;
   for (;;) {
-    const auto device = static_cast<size_t>(sample / per_device);
-    ReadyStep& ready =
-        recordings.find(batches[device][static_cast<size_t>(sample % per_device)], sample, steps);
-    const bool looks = recordings.wants_second_look() || recordings.wants_look_at(batches[0][0]);
-    if (!recordings.can_run_plainly() && looks) look_again(batches);
-    std::optional<StateSnapshot> before;
-    std::vector<std::vector<at::Tensor>> streams;
-    if (ready.plan().has_guards()) {
-      EPL_CHECK(!ready.placement().has_roles() || job->workers() == nullptr,
-                concat("the step reads values back into C++ (", first_guard(ready.compiled().graph),
-                       "), which stages and parts on several workers cannot follow: they would "
-                       "have to record again together"),
-                ready.placement().asked_by,
-                "a step without item() and selections by mask (label smoothing of cross_entropy "
-                "has one), or all devices on one worker");
-      before.emplace(snapshot_of(ready.compiled()));
-      for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
-    }
+    Batch scratch;
+    const Batch& sampled = rows_of(batches, static_cast<size_t>(sample / per_device),
+                                   static_cast<size_t>(sample % per_device), scratch);
+    ReadyStep& ready = step_cache.find(sampled, sample, steps);
+    const bool looks = step_cache.wants_second_look() || step_cache.wants_look_at(rows);
+    if (!step_cache.can_run_plainly() && looks) look_again(batches);
     std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
-    std::string failure;
-    try {
-      run_once(ready, batches, runs);
-    } catch (const GuardFailed& failed) {
-      failure = failed.what();
-    }
-    if (before && !guards_hold_on_all_workers(failure.empty(), ready)) {
-      before->restore();
-      for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
-      const int where = job->team().failed_device();
-      sample = std::max(0, reader_of(ready, where)) * per_device +
-               runs[static_cast<size_t>(where)].micro_batch;
-      recordings.forget(ready);
-      if (failure.empty()) failure = "a guard of another worker's recording failed";
-      recordings.guard_failed(failure, steps);
-      const bool plainly = recordings.can_run_plainly();
-      if (plainly && (job->workers() != nullptr || !first_failure.empty())) {
-        throw CannotReplay(failure);
-      }
-      EPL_CHECK(first_failure.empty(),
-                concat("the micro batches of step ", steps,
-                       " need different recordings: ", first_failure, "; ", failure),
-                config.asked_by("pipeline.num_micro_batch"),
-                "micro batches that do not differ in this, or a step that does not read it back");
-      first_failure = failure;
-      continue;
-    }
-    return runs;
+    const std::string failure = run_guarded(ready, batches, runs);
+    if (failure.empty()) return runs;
+    const int where = job->team().failed_device();
+    const size_t batch = batch_of(where, ready.placement(), job->cluster()).value_or(0);
+    sample = static_cast<int>(batch) * per_device + runs[static_cast<size_t>(where)].micro_batch;
+    step_cache.forget(ready);
+    step_cache.guard_failed(failure, steps);
+    check_records_again(failure, first_failure);
+    first_failure = failure;
   }
+}
+
+// Why a guard failed, with all as it was before the run; empty where none did.
+std::string Trainer::Impl::run_guarded(ReadyStep& ready, const DeviceBatches& batches,
+                                       std::vector<DeviceRun>& runs) {
+  if (!ready.plan().has_guards()) {
+    run_once(ready, batches, runs);
+    return "";
+  }
+  check_follows_guards(ready);
+  const StateSnapshot before = ready.snapshot();
+  std::vector<std::vector<at::Tensor>> streams;
+  for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
+  std::string failure;
+  try {
+    run_once(ready, batches, runs);
+  } catch (const GuardFailed& failed) {
+    failure = failed.what();
+  }
+  if (guards_hold_on_all_workers(failure.empty(), ready)) return "";
+  before.restore();
+  for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
+  return failure.empty() ? "a guard of another worker's recording failed" : failure;
+}
+
+void Trainer::Impl::check_follows_guards(const ReadyStep& ready) const {
+  EPL_CHECK(!ready.placement().has_roles() || job->workers() == nullptr,
+            concat("the step reads values back into C++ (", first_guard(ready.compiled().graph),
+                   "), which stages and parts on several workers cannot follow: they would "
+                   "have to record again together"),
+            ready.placement().asked_by,
+            "a step without item() and selections by mask (label smoothing of cross_entropy "
+            "has one), or all devices on one worker");
+}
+
+// Where the function itself can run, workers do so together, and one alone the second time.
+void Trainer::Impl::check_records_again(const std::string& failure,
+                                        const std::string& first_failure) const {
+  const bool plainly = step_cache.can_run_plainly();
+  if (plainly && (job->workers() != nullptr || !first_failure.empty())) throw CannotReplay(failure);
+  EPL_CHECK(first_failure.empty(),
+            concat("the micro batches of step ", steps,
+                   " need different recordings: ", first_failure, "; ", failure),
+            config.asked_by("pipeline.num_micro_batch"),
+            "micro batches that do not differ in this, or a step that does not read it back");
 }
 
 // By another micro batch of the first step, or by the next step; on several workers by the next
 // step of all, since they bring their parameters together for it.
 void Trainer::Impl::look_again(const DeviceBatches& batches) {
   const bool alone = job->workers() == nullptr;
+  const size_t slices = slices_of(recordings.placement_known(), batches);
+  Batch scratch;
+  const size_t slices = slices_of(batches, step_cache.placement_known());
+  Batch scratch;
   if (steps > 0) {
-    recordings.look_again(batches[0][0]);
+    step_cache.look_again(rows_of(batches, 0, 0, scratch));
   } else if (alone && batches[0].size() > 1) {
-    recordings.look_again(batches[0][1]);
-  } else if (alone && batches.size() > 1) {
-    recordings.look_again(batches[1][0]);
+    step_cache.look_again(rows_of(batches, 0, 1, scratch));
+  } else if (alone && batches.size() > slices) {
+    step_cache.look_again(rows_of(batches, slices, 0, scratch));
   }
 }
 
@@ -110,14 +127,14 @@ bool Trainer::Impl::guards_hold_on_all_workers(bool here, const ReadyStep& ready
 void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
   if (met || job->membership() == nullptr) return;
   const std::string text = config.str() + print_plan(ready.plan());
-  if (ready.plan().has_guards() && recordings.can_run_plainly() &&
+  if (ready.plan().has_guards() && step_cache.can_run_plainly() &&
       !same_on_all_workers(*job, "the recorded step", text)) {
-    recordings.give_up(
+    step_cache.give_up(
         concat("workers recorded different steps, since it reads values back into "
                "C++ (",
                first_guard(ready.compiled().graph), ")"));
     met = true;
-    throw CannotReplay(recordings.unreplayable());
+    throw CannotReplay(step_cache.unreplayable());
   }
   check_same_on_all_workers(*job, "the plan", text);
   met = true;
@@ -136,8 +153,8 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   try {
     job->team().run([&](int device) {
       const bool reads = ready.placement().group(ready.place(device).stage) == 0;
-      const auto reader = static_cast<size_t>(std::max(0, reader_of(ready, device)));
-      bound.run(device, reads ? &batches[reader] : nullptr, runs[static_cast<size_t>(device)]);
+      const size_t batch = batch_of(device, ready.placement(), job->cluster()).value_or(0);
+      bound.run(device, reads ? &batches[batch] : nullptr, runs[static_cast<size_t>(device)]);
     });
     bound.finish();
   } catch (const GuardFailed&) {
@@ -155,70 +172,41 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                 "epl::Trainer::step");
   }
   tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
-  if (!ready.replayed) check_replay(ready, runs);
-}
-
-// Once. PyTorch's DistributedDataParallel does the same, without a word.
-void Trainer::Impl::tell_of_ignored_targets(int64_t parts) {
-  if (parts == 1 || ignored_targets_seen() == ignored_before) return;
-  if (std::exchange(told_of_ignored_targets, true)) return;
-  std::clog
-      << "epl: in step " << steps
-      << " a loss of reduction \"mean\" ignores targets (ignore_index): each of the " << parts
-      << " parts (micro batches x replicas) divides by the targets that count in it, so that "
-         "their mean may differ from the loss of all rows at once. Reduction kSum, divided by "
-         "a number that is the same for all parts, does not\n";
+  if (!ready.replayed) check_replay(ready, batches, runs);
 }
 
 // The recorded run and its replay read the same batch and draw the same numbers; devices other than
-// the first draw their own.
-void Trainer::Impl::check_replay(ReadyStep& ready, const std::vector<DeviceRun>& runs) {
+// the first draw their own. Devices that share the rows have each an addend of the loss.
+void Trainer::Impl::check_replay(ReadyStep& ready, const DeviceBatches& batches,
+                                 const std::vector<DeviceRun>& runs) {
   ready.replayed = true;
   const int per_device = ready.plan().micro_batches;
-  const int reader = ready.sample / per_device;
-  const DeviceRun* found = nullptr;
+  const PlanOutput& output = ready.plan().loss;
+  const int wanted = output.merge == SliceMerge::kSum ? output.devices : 1;
+  const size_t slices = slices_of(batches, ready.placement());
+  const size_t replica = static_cast<size_t>(ready.sample / per_device) / slices;
   bool random = draws_random_numbers(ready.compiled().graph);
-  for (int device = 0; device < replicas.size(); ++device) {
-    const PlanOutput& output = ready.plan().loss;
-    const bool same_rows = output.slices() == ready.placement().stage_devices[0];
-    const bool computes = ready.place(device).stage == output.program && same_rows;
-    if (!computes || reader_of(ready, device) != reader) continue;
-    found = &runs[static_cast<size_t>(device)];
-    random &= replicas.first + device != 0;
-    break;
+  double loss = 0;
+  int found = 0;
+  for (int device = 0; device < replicas.size() && found < wanted; ++device) {
+    const auto batch = batch_of(device, ready.placement(), job->cluster());
+    const bool computes = ready.place(device).stage == output.program;
+    if (!computes || !batch || *batch / slices != replica) continue;
+    loss +=
+        runs[static_cast<size_t>(device)].losses[static_cast<size_t>(ready.sample % per_device)];
+    random &= wanted > 1 || replicas.first + device != 0;
+    ++found;
   }
-  if (found == nullptr || random) return;
-  const double loss = found->losses[static_cast<size_t>(ready.sample % per_device)];
+  if (found < wanted || random) return;
   const double recorded = ready.recorded_loss();
   const bool equal = std::abs(loss - recorded) <= 1e-3 * std::max(1.0, std::abs(recorded)) ||
                      (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
   if (equal) return;
-  recordings.forget(ready);
+  step_cache.forget(ready);
   throw Error(concat("the recorded step gives a loss of ", loss, " when it is replayed, but gave ",
                      recorded, " when it was recorded"),
               "epl::Trainer::step",
               "tensors that the step fills through data_ptr() or accessor() belong into the batch");
-}
-
-// Which of the worker's batches a device works on: that of its replica. -1 where another worker
-// reads it.
-int Trainer::Impl::reader_of(const ReadyStep& ready, int device) const {
-  const Placement& placement = ready.placement();
-  const Place place = ready.place(device);
-  const bool reads = placement.group(place.stage) == 0;
-  std::vector<std::pair<int, int>> readers;  // replica and slice
-  for (int each = 0; each < replicas.size(); ++each) {
-    const Place other = ready.place(each);
-    if (placement.group(other.stage) != 0) continue;
-    const std::pair<int, int> reader{other.replica, other.slice};
-    const auto known = std::find(readers.begin(), readers.end(), reader);
-    const bool same_slice = !reads || other.slice == place.slice;
-    if (other.replica == place.replica && same_slice) {
-      return static_cast<int>(known - readers.begin());
-    }
-    if (known == readers.end()) readers.push_back(reader);
-  }
-  return -1;
 }
 
 }  // namespace epl

@@ -9,7 +9,8 @@ std::string Layout::str() const {
     case Kind::kWhole:
       return "R";
     case Kind::kCut:
-      return "S(" + std::to_string(dim) + ")";
+      return "S(" + std::to_string(dim) +
+             (runs == 1 ? "" : " in " + std::to_string(runs) + " runs") + ")";
     case Kind::kPartial:
       break;
   }
@@ -31,7 +32,7 @@ std::vector<int64_t> pieces_of(int64_t size, int parts) {
 std::vector<int64_t> local_sizes(std::vector<int64_t> sizes, Layout layout, int parts, int part) {
   if (!layout.is_cut()) return sizes;
   int64_t& size = sizes[static_cast<size_t>(layout.dim)];
-  size = piece_of(size, parts, part).length;
+  size = piece_of(size / layout.runs, parts, part).length * layout.runs;
   return sizes;
 }
 

@@ -184,6 +184,12 @@ ValueId Emitter::call_for(const std::string& op, std::vector<Argument> arguments
   return append(std::move(node), {contiguous_type(dtype, std::move(sizes)), kNoValue});
 }
 
+ValueId Emitter::call_like(const std::string& op, std::vector<Argument> arguments) {
+  Node node = node_of(op, std::move(arguments));
+  const TensorType& type = graph_.value(node.arguments.at(0).values.at(0)).type;
+  return append(std::move(node), {like_whole(type, type.sizes), kNoValue});
+}
+
 // The arguments that are left out have their defaults.
 Node Emitter::node_of(const std::string& op, std::vector<Argument> arguments) const {
   Node node{find_op(op), std::move(arguments), {}, phase_, taskgraph_, {}, origin_, chunk_};

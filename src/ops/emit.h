@@ -23,6 +23,8 @@ class Emitter {
   // New nodes have phase, TaskGraph, chunk and origin of this one.
   void stand_for(const Node& node);
 
+  void set_phase(Phase phase) { phase_ = phase; }
+
   // One tensor comes out. Types are those that LibTorch gives for tensors without contents. The
   // arguments that are left out have their defaults.
   ValueId call(const std::string& op, std::vector<Argument> arguments);
@@ -33,10 +35,14 @@ class Emitter {
   ValueId call_for(const std::string& op, std::vector<Argument> arguments,
                    std::vector<int64_t> sizes);
 
+  // The same for one whose result is of the type of its first argument.
+  ValueId call_like(const std::string& op, std::vector<Argument> arguments);
+
   // The value without gaps between its elements: itself or a copy.
   ValueId dense(ValueId id);
   // The same for the elements of its last dimension alone.
   ValueId dense_rows(ValueId id);
+  ValueId contiguous_copy(ValueId id);
 
   // The node as it is, without results yet. `sizes`: of each output in order (kNoValue ones not
   // counted); strides follow `like`, the types of the outputs where sizes are whole. A view shares
@@ -46,7 +52,6 @@ class Emitter {
                            const Graph& like_graph, const Node& like);
 
  private:
-  ValueId contiguous_copy(ValueId id);
   Node node_of(const std::string& op, std::vector<Argument> arguments) const;
   ValueId append(Node node, const Value& made);
   std::vector<Value> views_of(Node& node);

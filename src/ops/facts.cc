@@ -303,6 +303,11 @@ bool is_random(const c10::OperatorHandle& op) {
                      [](const auto& a) { return a.name() == "generator"; });
 }
 
+bool draws_random_numbers(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node& node) { return is_random(node.op); });
+}
+
 bool only_checks(const c10::OperatorHandle& op) {
   return op.schema().returns().empty() && !op.schema().is_varret() && writes_nothing(op.schema());
 }

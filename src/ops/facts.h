@@ -44,6 +44,7 @@ bool is_workspace(const Node& node, size_t result);
 
 // Draws random numbers: never removed, never moved past another one.
 bool is_random(const c10::OperatorHandle& op);
+bool draws_random_numbers(const Graph& graph);  // some operator of it
 
 // Gives nothing and writes nothing: it throws where its arguments are not as they should be
 // (_linalg_check_errors, _assert_async).

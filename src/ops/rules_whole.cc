@@ -58,6 +58,8 @@ Rules whole_rules() {
       {"epl::all_gather", in_widest().collective()},
       {"epl::reduce_scatter", in_widest().collective()},
       {"epl::all_to_all", in_widest().collective()},
+      {"epl::own_piece", in_widest()},
+      {"epl::own_addend", in_widest()},
       {"epl_rows::sum_exp", in_float32()},
       {"epl_rows::log_softmax", in_float32().pointwise()},
       {"epl_rows::log_softmax_backward", in_float32().pointwise()},

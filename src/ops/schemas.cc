@@ -27,6 +27,8 @@ TORCH_LIBRARY(epl, library) {
   define_with_out(library, "reduce_scatter", "Tensor x, int dim, int[] pieces");
   define_with_out(library, "all_to_all",
                   "Tensor x, int from, int to, int[] from_pieces, int[] to_pieces");
+  define_with_out(library, "own_piece", "Tensor x, int dim, int[] pieces");
+  define_with_out(library, "own_addend", "Tensor x");
 }
 
 // On what a device has of a tensor.

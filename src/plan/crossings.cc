@@ -1,7 +1,6 @@
 #include "plan/crossings.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "base/check.h"
@@ -82,36 +81,6 @@ std::vector<Crossing> find_crossings(const Graph& graph, const std::vector<Chunk
   std::vector<Crossing> crossings;
   for (auto& [ends, values] : found) crossings.push_back({ends.first, ends.second, values});
   return crossings;
-}
-
-// In memory order a value is [outer, rows, inner]; a view keeps that order, so what stands before
-// the rows must be there afterwards or hides among them.
-std::vector<bool> rows_in_order(const Graph& graph, const std::vector<int>& batch_dims) {
-  const auto outer = [&](ValueId id) {
-    const auto& sizes = graph.value(id).type.sizes;
-    const int dim = batch_dims[static_cast<size_t>(id)];
-    return std::accumulate(sizes.begin(), sizes.begin() + dim, int64_t{1}, std::multiplies<>());
-  };
-  std::vector<double> hidden(static_cast<size_t>(graph.value_count()), 1);
-  for (const auto& node : graph.nodes) {
-    double most = 1;
-    int64_t outer_before = 1;
-    for_each_input(node, [&](ValueId id) {
-      if (batch_dims[static_cast<size_t>(id)] < 0) return;
-      most = std::max(most, hidden[static_cast<size_t>(id)]);
-      outer_before = outer(id);
-    });
-    const bool keeps_order = reshapes(node.op);
-    for_each_output(node, [&](ValueId id) {
-      if (batch_dims[static_cast<size_t>(id)] < 0) return;
-      double& here = hidden[static_cast<size_t>(id)];
-      here = keeps_order ? most * static_cast<double>(outer_before) / static_cast<double>(outer(id))
-                         : most;
-    });
-  }
-  std::vector<bool> in_order;
-  for (double each : hidden) in_order.push_back(each == 1);
-  return in_order;
 }
 
 }  // namespace epl

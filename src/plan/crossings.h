@@ -37,9 +37,4 @@ struct Crossing {
 };
 std::vector<Crossing> find_crossings(const Graph& graph, const std::vector<ChunkTask>& tasks);
 
-// Whether the rows of a value lie one after another along its batch dimension. They do not where
-// [sequence, batch] was flattened: then what devices have of it cannot be put end to end. By value;
-// `batch_dims` as in TwoSizes.
-std::vector<bool> rows_in_order(const Graph& graph, const std::vector<int>& batch_dims);
-
 }  // namespace epl

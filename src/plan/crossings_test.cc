@@ -106,39 +106,5 @@ TEST(Crossings, GuardsAreNoWeights) {
   EXPECT_EQ(str(tasks[2]), "B0");
 }
 
-// --- whose rows lie in order
-// ----------------------------------------------------------------------
-
-// [sequence, batch]: rows are dim 1 of value 0.
-std::string in_order(const std::string& nodes, const std::vector<int>& batch_dims) {
-  const Graph graph = parse_graph("graph\n  %0: f32[3,4] = input 0\n" + nodes + "  return loss %0");
-  std::string text;
-  for (bool each : rows_in_order(graph, batch_dims)) text += each ? "y" : "n";
-  return text;
-}
-
-TEST(RowsInOrder, AFlattenedSequenceMixesThem) {
-  EXPECT_EQ(in_order("  %1: f32[12] @%0 = aten::view(%0, [12]) {forward}\n"
-                     "  %2: f32[12] = aten::relu(%1) {forward}\n",
-                     {1, 0, 0}),
-            "ynn");
-}
-
-TEST(RowsInOrder, WhatIsUnflattenedAgainIsInOrder) {
-  EXPECT_EQ(in_order("  %1: f32[12] @%0 = aten::view(%0, [12]) {forward}\n"
-                     "  %2: f32[12] = aten::relu(%1) {forward}\n"
-                     "  %3: f32[3,4] @%2 = aten::view(%2, [3, 4]) {forward}\n",
-                     {1, 0, 0, 1}),
-            "ynny");
-}
-
-TEST(RowsInOrder, ABatchInDimZeroMayBeFlattened) {
-  EXPECT_EQ(in_order("  %1: f32[12] @%0 = aten::view(%0, [12]) {forward}\n", {0, 0}), "yy");
-}
-
-TEST(RowsInOrder, AValueWithoutRowsHasNoneToMix) {
-  EXPECT_EQ(in_order("  %1: f32[] = aten::sum(%0, none) {forward}\n", {1, -1}), "yy");
-}
-
 }  // namespace
 }  // namespace epl

@@ -13,10 +13,7 @@ class Lowering {
  public:
   Lowering(const Graph& whole, const std::vector<Role>& roles, const Schedule& schedule,
            const LowerOptions& options)
-      : whole_(whole),
-        roles_(roles),
-        options_(options),
-        step_(whole, schedule, options.micro_batches) {
+      : roles_(roles), options_(options), step_(whole, schedule, options.micro_batches) {
     plan_.micro_batches = options.micro_batches;
     plan_.replicas = options.replicas;
     plan_.schedule = schedule;
@@ -49,8 +46,7 @@ class Lowering {
     const std::vector<size_t> receivers = roles_with(crossing.to.chunk);
     for (size_t i = 0; i < receivers.size(); ++i) {
       const size_t from = senders[i % senders.size()];
-      plan_.transfers.push_back(
-          make_transfer(whole_, crossing, roles_[from], roles_[receivers[i]]));
+      plan_.transfers.push_back(make_transfer(crossing, roles_[from], roles_[receivers[i]]));
       Transfer& transfer = plan_.transfers.back();
       transfer.from = static_cast<int>(from);
       transfer.to = static_cast<int>(receivers[i]);
@@ -142,7 +138,6 @@ class Lowering {
     return indices;
   }
 
-  const Graph& whole_;
   const std::vector<Role>& roles_;
   const LowerOptions& options_;
   const StepTasks step_;

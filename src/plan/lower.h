@@ -39,6 +39,8 @@ struct Role {
   int devices = 1;               // of one replica
   std::string asked_by = {};     // its scope, for messages
   int stage = 0;                 // in the schedule; several roles can have the same one
+  // By value of the whole step: how it lies on the devices, where there are several.
+  std::vector<Layout> layouts = {};
 };
 
 // `whole`: the step with nodes that are not cut. In a pipeline the graphs of all roles have its

@@ -14,67 +14,62 @@ std::string describe(const Graph& graph, ValueId id) {
                 ", ", print_type(graph.value(id).type));
 }
 
-// The one dimension in which the two roles see a value differently, or -1. Values that only one of
-// them has under this number do not cross.
-int cut_dim(const Role& from, const Role& to, ValueId id) {
-  if (id >= from.graph->value_count() || id >= to.graph->value_count()) return -1;
-  const auto& before = from.graph->value(id).type.sizes;
-  const auto& after = to.graph->value(id).type.sizes;
-  for (size_t dim = 0; dim < before.size() && dim < after.size(); ++dim) {
-    if (before[dim] != after[dim]) return static_cast<int>(dim);
-  }
-  return -1;
+Layout layout_at(const Role& role, ValueId id) {
+  return static_cast<size_t>(id) < role.layouts.size() ? role.layouts[static_cast<size_t>(id)]
+                                                       : Layout::whole();
+}
+
+int64_t rows_at(const Role& role, ValueId id, int dim) {
+  const int64_t here = role.graph->value(id).type.sizes[static_cast<size_t>(dim)];
+  return layout_at(role, id).is_cut() ? here * role.devices : here;
 }
 
 }  // namespace
 
-std::vector<Transfer::Rows> common_rows(int64_t rows, int senders, int receivers) {
+std::vector<Transfer::Rows> common_rows(int64_t rows, TransferEnd from, TransferEnd to) {
   std::vector<Transfer::Rows> found;
-  const int64_t sent = rows / senders;
-  const int64_t received = rows / receivers;
-  for (int from = 0; from < senders; ++from) {
-    for (int to = 0; to < receivers; ++to) {
-      const int64_t begin = std::max(sent * from, received * to);
-      const int64_t end = std::min(sent * (from + 1), received * (to + 1));
+  const int64_t sent = from.is_cut ? rows / from.devices : rows;
+  const int64_t received = to.is_cut ? rows / to.devices : rows;
+  for (int sender = 0; sender < from.devices; ++sender) {
+    for (int receiver = 0; receiver < to.devices; ++receiver) {
+      // Of several that have all rows one sends.
+      if (!from.is_cut && sender != receiver % from.devices) continue;
+      const int64_t first = from.is_cut ? sent * sender : 0;
+      const int64_t place = to.is_cut ? received * receiver : 0;
+      const int64_t begin = std::max(first, place);
+      const int64_t end = std::min(first + sent, place + received);
       if (begin >= end) continue;
-      found.push_back({from, to, begin - sent * from, begin - received * to, end - begin});
+      found.push_back({sender, receiver, begin - first, begin - place, end - begin});
     }
   }
   return found;
 }
 
-Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Role& from,
-                       const Role& to) {
+Transfer make_transfer(const Crossing& crossing, const Role& from, const Role& to) {
   Transfer transfer;
   transfer.items.resize(crossing.values.size());
-  for (ValueId id : crossing.values) {
+  for (size_t i = 0; i < crossing.values.size(); ++i) {
+    const ValueId id = crossing.values[i];
     EPL_CHECK(
         from.graph->value(id).type.layout == c10::kStrided,
         concat(describe(*from.graph, id), " goes from one stage to another, but is not dense"),
         from.asked_by, "to_dense(), or the operators that read it in the same scope");
-  }
-  if (from.devices == to.devices) return transfer;
-  std::vector<int> batch_dims;
-  for (ValueId id = 0; id < whole.value_count(); ++id) {
-    batch_dims.push_back(cut_dim(from, to, id));
-  }
-  const std::vector<bool> in_order = rows_in_order(whole, batch_dims);
-  const std::string asked_by = from.asked_by + "\n            " + to.asked_by;
-  for (size_t i = 0; i < crossing.values.size(); ++i) {
-    const ValueId id = crossing.values[i];
-    const int dim = batch_dims[static_cast<size_t>(id)];
-    EPL_CHECK(dim >= 0,
+    if (from.devices == to.devices) continue;
+    EPL_CHECK(!from.graph->value(id).type.sizes.empty(),
               concat(describe(*from.graph, id), ", goes from a stage of ", from.devices,
                      " devices to one of ", to.devices, ", but has no rows to be cut"),
-              asked_by, "the same device_count for both stages");
-    EPL_CHECK(in_order[static_cast<size_t>(id)],
-              concat(describe(*from.graph, id), ", goes from a stage of ", from.devices,
-                     " devices to one of ", to.devices,
-                     ", but its rows are mixed with another dimension"),
-              asked_by, "the batch as dim 0 where the stages meet, or the same device_count");
+              from.asked_by + "\n            " + to.asked_by,
+              "the same device_count for both stages");
+    const Layout sent = layout_at(from, id);
+    const Layout received = layout_at(to, id);
+    EPL_ASSERT(!sent.is_partial() && sent.runs == 1 && !received.is_partial() &&
+                   received.runs == 1 &&
+                   (!sent.is_cut() || !received.is_cut() || sent.dim == received.dim),
+               "what is cut anew lies whole, or cut in one dimension at both ends");
+    const int dim = sent.is_cut() ? sent.dim : received.is_cut() ? received.dim : 0;
     transfer.items[i].batch_dim = dim;
-    const int64_t rows = from.graph->value(id).type.sizes[static_cast<size_t>(dim)] * from.devices;
-    transfer.items[i].rows = common_rows(rows, from.devices, to.devices);
+    transfer.items[i].rows = common_rows(rows_at(from, id, dim), {from.devices, sent.is_cut()},
+                                         {to.devices, received.is_cut()});
   }
   return transfer;
 }

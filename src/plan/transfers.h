@@ -8,13 +8,15 @@
 namespace epl {
 
 // Who has which of `rows` that are cut evenly over the devices of both ends, in the order of the
-// senders.
-std::vector<Transfer::Rows> common_rows(int64_t rows, int senders, int receivers);
+// senders. An end that is not cut has all of them on each device.
+struct TransferEnd {
+  int devices = 1;
+  bool is_cut = true;
+};
+std::vector<Transfer::Rows> common_rows(int64_t rows, TransferEnd from, TransferEnd to);
 
 // Where both roles have as many devices each device has one peer; else rows are gathered and cut
-// anew along the batch dimension. Throws epl::Error for a value that has no rows, or whose rows are
-// mixed with another dimension.
-Transfer make_transfer(const Graph& whole, const Crossing& crossing, const Role& from,
-                       const Role& to);
+// anew along the dimension in which they lie. Throws epl::Error for a value without dimensions.
+Transfer make_transfer(const Crossing& crossing, const Role& from, const Role& to);
 
 }  // namespace epl

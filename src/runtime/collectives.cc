@@ -133,6 +133,36 @@ at::Tensor& all_to_all_out(const at::Tensor& x, int64_t from, int64_t to,
   });
 }
 
+// --- what this device has of a value that all of them have ---------------------------------------
+
+at::Tensor piece_of_whole(const at::Tensor& x, int64_t dim, at::IntArrayRef pieces) {
+  dim = at::maybe_wrap_dim(dim, x.dim());
+  check_size("own_piece", x, dim, sum(pieces));
+  const int64_t mine = piece_here("own_piece", pieces);
+  const auto rank = static_cast<size_t>(group_for("own_piece").rank());
+  return x.narrow(dim, sum(pieces.slice(0, rank)), mine);
+}
+
+at::Tensor& own_piece_out(const at::Tensor& x, int64_t dim, at::IntArrayRef pieces,
+                          at::Tensor& out) {
+  const at::Tensor piece = piece_of_whole(x, dim, pieces);
+  check_out("own_piece", x, out, piece.sizes());
+  return out.copy_(piece);
+}
+
+at::Tensor own_piece(const at::Tensor& x, int64_t dim, at::IntArrayRef pieces) {
+  return piece_of_whole(x, dim, pieces).clone(c10::MemoryFormat::Contiguous);
+}
+
+at::Tensor& own_addend_out(const at::Tensor& x, at::Tensor& out) {
+  check_out("own_addend", x, out, x.sizes());
+  return group_for("own_addend").rank() == 0 ? out.copy_(x) : out.zero_();
+}
+
+at::Tensor own_addend(const at::Tensor& x) {
+  return group_for("own_addend").rank() == 0 ? x.clone() : at::zeros_like(x);
+}
+
 // --- operators that make their result ------------------------------------------------------------
 
 at::Tensor empty(const at::Tensor& x, at::IntArrayRef sizes) {
@@ -196,7 +226,13 @@ TORCH_LIBRARY_IMPL(epl, CPU, library) {
   library.impl("reduce_scatter.out", reduce_scatter_out);
   library.impl("all_to_all", all_to_all);
   library.impl("all_to_all.out", all_to_all_out);
+  library.impl("own_piece", own_piece);
+  library.impl("own_piece.out", own_piece_out);
+  library.impl("own_addend", own_addend);
+  library.impl("own_addend.out", own_addend_out);
 }
+
+TORCH_LIBRARY_IMPL(epl, SparseCPU, library) { library.impl("own_addend", own_addend); }
 
 TORCH_LIBRARY_IMPL(epl, Meta, library) {
   library.impl("all_reduce", all_reduce_meta);

@@ -6,6 +6,8 @@
 //   epl::reduce_scatter(Tensor x, int dim, int[] pieces) -> Tensor   sums
 //   epl::all_to_all(Tensor x, int from, int to, int[] from_pieces, int[] to_pieces) -> Tensor
 //   epl::broadcast(Tensor x, int root) -> Tensor
+//   epl::own_piece(Tensor x, int dim, int[] pieces) -> Tensor        of what all devices have
+//   epl::own_addend(Tensor x) -> Tensor                              x on the first one, else zeros
 //
 // `pieces` are the lengths along a dimension by rank; they may differ and may be 0. all_to_all
 // takes this device's piece of dimension `from` with all of `to`, and gives all of `from` with its

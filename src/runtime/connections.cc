@@ -12,15 +12,19 @@ bool has(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// For each replica the devices that its operators are cut over.
+// For each replica the devices that operators or rows of one of its stages are cut over.
 std::vector<std::vector<int>> groups_of_parts(const Placement& placement) {
   std::vector<std::vector<int>> groups;
   for (int replica = 0; replica < placement.replicas; ++replica) {
     for (int group = 0; group < placement.groups(); ++group) {
-      const std::vector<int> stages = placement.stages_of(group);
-      if (stages.size() == 1) continue;
+      if (placement.devices_of_group(group) == 1) continue;
       std::vector<int>& devices = groups.emplace_back();
-      for (int stage : stages) devices.push_back(placement.device({replica, stage, 0}));
+      for (int stage : placement.stages_of(group)) {
+        const int slices = placement.stage_devices[static_cast<size_t>(stage)];
+        for (int slice = 0; slice < slices; ++slice) {
+          devices.push_back(placement.device({replica, stage, slice}));
+        }
+      }
     }
   }
   return groups;

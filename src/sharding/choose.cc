@@ -12,10 +12,6 @@
 namespace epl {
 namespace {
 
-bool is_sliced(const ShardingRequest& request, size_t node) {
-  return !request.sliced.empty() && request.sliced[node];
-}
-
 Sharding sharding_of(const ShardingRequest& request, const Units& units, const Decision& decision) {
   const Graph& graph = request.graph;
   Sharding result;
@@ -23,22 +19,22 @@ Sharding sharding_of(const ShardingRequest& request, const Units& units, const D
   result.values = decision.values;
   result.nodes.resize(graph.nodes.size());
   result.gradients.resize(graph.gradients.size());
-  result.metrics_of_slices.resize(graph.metrics.size(), false);
+  result.metrics.resize(graph.metrics.size());
   for (size_t i = 0; i < units.units.size(); ++i) {
     const Unit& unit = units.units[i];
     const UnitOption& option = unit.options[decision.options[i]];
     switch (unit.kind) {
       case Unit::Kind::kNode:
-        result.nodes[unit.index] = {unit.cuts[option.cut], option.slice};
+        result.nodes[unit.index] = unit.cuts[option.cut];
         break;
       case Unit::Kind::kGradient:
         result.gradients[unit.index] = option.inputs[0];
         break;
       case Unit::Kind::kLoss:
-        result.loss_of_slices = option.slice;
+        result.loss = option.inputs[0];
         break;
       case Unit::Kind::kMetric:
-        result.metrics_of_slices[unit.index] = option.slice;
+        result.metrics[unit.index] = option.inputs[0];
         break;
       case Unit::Kind::kGoesOut:
         break;
@@ -94,7 +90,7 @@ void describe_unknown(const ShardingRequest& request, Sharding& sharding) {
   std::map<std::string, int> unknown;
   for (size_t i = 0; i < request.graph.nodes.size(); ++i) {
     const Node& node = request.graph.nodes[i];
-    if (request.is_inside(i) && !is_sliced(request, i) && find_rule(node.op) == nullptr)
+    if (request.is_inside(i) && !request.is_sliced(i) && find_rule(node.op) == nullptr)
       ++unknown[op_name(node)];
   }
   for (const auto& [name, count] : unknown) {
@@ -114,8 +110,8 @@ void describe_nothing_cut(const ShardingRequest& request, Sharding& sharding) {
   bool any = false;
   for (size_t i = 0; i < sharding.nodes.size(); ++i) {
     if (!request.is_inside(i)) continue;
-    free |= !is_sliced(request, i);
-    any |= !sharding.nodes[i].slice && sharding.nodes[i].cut.letter != 0;
+    free |= !request.is_sliced(i);
+    any |= !request.is_sliced(i) && sharding.nodes[i].letter != 0;
   }
   if (!free || any) return;
   sharding.remarks.push_back(concat("nothing can be cut over ", request.parts,
@@ -154,17 +150,11 @@ std::string describe_demand(const ShardingRequest& request, const Unit& unit) {
                 request.asked_by,
                 "batches of this shape from the first step on, or all devices on one worker");
   }
-  if (request.slice == nullptr) {
-    throw Error(concat("the step cannot be cut over ", request.parts, " devices: ", what,
-                       " reads or writes something that no device has as it needs it"),
-                request.asked_by,
-                "that operator outside of the split scope, or state that the step writes made and "
-                "used in one scope");
-  }
-  throw Error(concat("the parts under replicate and under split do not fit together: ", what,
-                     " reads what is only known for the rows of each device"),
+  throw Error(concat("the step cannot be cut over ", request.parts, " devices: ", what,
+                     " reads or writes something that no device has as it needs it"),
               request.asked_by,
-              "losses and metrics under one strategy, and rows in dim 0 of what goes between them");
+              "that operator outside of the split scope, or state that the step writes made and "
+              "used in one scope");
 }
 
 }  // namespace

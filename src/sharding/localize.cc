@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/check.h"
+#include "ir/makers.h"
 #include "ops/facts.h"
 #include "sharding/reshard.h"
 #include "sharding/sharding.h"
@@ -15,6 +18,7 @@ class Localizer {
         graph_(request.graph),
         sharding_(sharding),
         part_(part),
+        makers_(request.graph),
         emitter_(local_),
         going_out_(values_going_out(request)) {}
 
@@ -49,12 +53,14 @@ class Localizer {
     const Layout layout = made(leaf.value);
     if (layout.is_cut()) {
       const auto dim = static_cast<size_t>(layout.dim);
-      own.shard = shard_of(type.sizes, layout, request_.parts, part_);
-      type.sizes[dim] = own.shard.piece.length;
+      // Whoever shares a graph is given the rows that it loads.
+      const Shard shard = shard_of(type.sizes, layout, request_.parts, std::max(part_, 0));
+      if (!shared()) own.shard = shard;
+      type.sizes[dim] = shard.piece.length;
       if (leaf.kind == Leaf::Kind::kInput) {
         type.strides = contiguous_strides(type.sizes);
       } else {
-        type.offset += own.shard.piece.begin * type.strides[dim];
+        type.offset += shard.piece.begin * type.strides[dim];
       }
     }
     if (keeps_ids()) {
@@ -62,48 +68,62 @@ class Localizer {
     } else {
       own.value = local_.add_value(type);
     }
-    have_[{leaf.value, layout}] = own.value;
+    made_[leaf.value] = own.value;
     local_.leaves.push_back(std::move(own));
   }
 
-  bool keeps_ids() const { return !request_.inside.empty(); }
+  bool shared() const { return part_ == kEachPart; }
+  bool keeps_ids() const { return shared() || !request_.inside.empty(); }
 
   void keep_node(const Node& node) {
     local_.nodes.push_back(node);
-    for_each_output(node, [&](ValueId id) { have_[{id, Layout::whole()}] = id; });
+    for_each_output(node, [&](ValueId id) { made_[id] = id; });
   }
 
-  // The value in a layout: as it is made, or brought there, once.
+  // The value in a layout: as it is made, or brought there, once in each chunk: what is brought in
+  // one of them is not there in another.
   ValueId need(ValueId id, Layout layout) {
-    const auto known = have_.find({id, layout});
-    if (known != have_.end()) return known->second;
-    const ValueId local = have_.at({id, made(id)});
-    const ValueId there =
-        emit_reshard(emitter_, local, whole(id), made(id), layout, request_.parts, part_);
-    return have_[{id, layout}] = there;
+    if (layout == made(id)) return made_.at(id);
+    const auto [known, fresh] = brought_.try_emplace({id, layout, chunk_}, kNoValue);
+    if (fresh) known->second = bring(made_.at(id), id, made(id), layout);
+    return known->second;
+  }
+
+  ValueId bring(ValueId local, ValueId id, Layout from, Layout to) {
+    return emit_reshard(emitter_, local, whole(id), from, to, request_.parts, part_);
+  }
+
+  void stand_for(const Node& node) {
+    emitter_.stand_for(node);
+    chunk_ = node.chunk;
   }
 
   void add_node(size_t index) {
-    const Choice& choice = sharding_.nodes[index];
+    const Cut& cut = sharding_.nodes[index];
     const Node& node = graph_.nodes[index];
-    emitter_.stand_for(node);
+    stand_for(node);
     std::vector<ValueId> inputs;
-    for_each_input(
-        node, [&](ValueId id) { inputs.push_back(need(id, choice.cut.inputs[inputs.size()])); });
-    std::vector<ValueId> made_here =
-        choice.slice
-            ? add_as_recorded(index, inputs)
-            : emit_local({graph_, node, choice.cut, request_.parts, part_, std::move(inputs)},
-                         emitter_);
-    if (!choice.slice && choice.cut.letter == 0 && is_random(node.op)) agree(made_here);
+    for_each_input(node,
+                   [&](ValueId id) { inputs.push_back(need(id, cut.inputs[inputs.size()])); });
+    std::vector<ValueId> made_here = emit_local(
+        {graph_, node, cut, request_.parts, std::max(part_, 0), std::move(inputs)}, emitter_);
+    if (cut.letter == 0 && is_random(node.op)) agree(made_here);
     size_t at = 0;
     for_each_output(node, [&](ValueId id) {
-      have_[{id, choice.cut.outputs[at]}] = made_here[at];
+      made_[id] = bring(made_here[at], id, cut.outputs[at], made(id));
       ++at;
     });
     for_each_output(node, [&](ValueId id) {
-      if (going_out_.count(id) != 0) new_names_[need(id, Layout::whole())] = id;
+      if (shared()) name(made_[id], id);
+      if (!shared() && going_out_.count(id) != 0) new_names_[need(id, Layout::whole())] = id;
     });
+  }
+
+  // What stands for several values has the name of one of them.
+  void name(ValueId& local, ValueId id) {
+    const bool taken = local < graph_.value_count() || new_names_.count(local) != 0;
+    if (taken) local = emitter_.call("aten::alias", {value_argument(local)});
+    new_names_[local] = id;
   }
 
   // What goes out has the id that the rest of the step knows it by.
@@ -132,43 +152,43 @@ class Localizer {
     }
   }
 
-  std::vector<ValueId> add_as_recorded(size_t index, const std::vector<ValueId>& inputs) {
-    const Node& recorded = request_.slice->nodes[index];
-    Node node = recorded;
-    size_t at = 0;
-    for_each_input(node, [&](ValueId& id) { id = inputs[at++]; });
-    std::vector<std::vector<int64_t>> sizes;
-    for_each_output(recorded,
-                    [&](ValueId id) { sizes.push_back(request_.slice->value(id).type.sizes); });
-    return emitter_.add(std::move(node), sizes, *request_.slice, recorded);
-  }
-
   void add_results() {
-    local_.loss = result(graph_.loss, sharding_.loss_of_slices);
+    local_.loss = result(graph_.loss, sharding_.loss);
     for (size_t i = 0; i < graph_.metrics.size(); ++i) {
       Metric metric = graph_.metrics[i];
-      metric.value = result(metric.value, sharding_.metrics_of_slices[i]);
+      metric.value = result(metric.value, sharding_.metrics[i]);
       local_.metrics.push_back(std::move(metric));
     }
     for (size_t i = 0; i < graph_.gradients.size(); ++i) {
       const Gradient& gradient = graph_.gradients[i];
+      stand_for_result(makers_.owner_of_gradient(gradient.value));
+      emitter_.set_phase(Phase::kBackward);
       local_.gradients.push_back(
           {gradient.parameter, need(gradient.value, sharding_.gradients[i])});
     }
   }
 
-  ValueId result(ValueId id, bool of_slices) {
+  ValueId result(ValueId id, Layout layout) {
     if (id == kNoValue) return kNoValue;
-    return need(id, of_slices ? made(id) : Layout::whole());
+    stand_for_result(makers_.of(id));
+    return need(id, layout);
+  }
+
+  // In a pipeline a result is brought into its layout where it is made.
+  void stand_for_result(const Node* maker) {
+    if (shared() && maker != nullptr) stand_for(*maker);
   }
 
   const ShardingRequest& request_;
   const Graph& graph_;
   const Sharding& sharding_;
   const int part_;
+  const Makers makers_;
   Graph local_;
   Emitter emitter_;
-  std::map<std::pair<ValueId, Layout>, ValueId> have_;
+  int chunk_ = 0;  // of the node that is being added
+  std::map<ValueId, ValueId> made_;
+  std::map<std::tuple<ValueId, Layout, int>, ValueId> brought_;
   const std::set<ValueId> going_out_;
   std::map<ValueId, ValueId> new_names_;
 };
@@ -177,6 +197,11 @@ class Localizer {
 
 Graph local_graph(const ShardingRequest& request, const Sharding& sharding, int part) {
   return Localizer(request, sharding, part).run();
+}
+
+Graph shared_graph(const Graph& graph, const Sharding& sharding) {
+  const ShardingRequest request{graph, sharding.parts};
+  return Localizer(request, sharding, kEachPart).run();
 }
 
 }  // namespace epl

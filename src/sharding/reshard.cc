@@ -1,5 +1,7 @@
 #include "sharding/reshard.h"
 
+#include <algorithm>
+
 namespace epl {
 namespace {
 
@@ -8,19 +10,110 @@ double moved_seconds(const TensorType& whole, double share, const Link& link) {
   return link.seconds_per_call + share * bytes / link.bytes_per_second;
 }
 
-Argument pieces_argument(const TensorType& whole, int dim, int parts) {
-  return constant_argument(
-      c10::List<int64_t>(pieces_of(whole.sizes[static_cast<size_t>(dim)], parts)));
+Argument number(int64_t value) { return constant_argument(value); }
+
+Argument pieces_argument(int64_t size, int parts) {
+  return constant_argument(c10::List<int64_t>(pieces_of(size, parts)));
 }
 
-ValueId emit_slice(Emitter& emitter, ValueId local, const TensorType& whole, int dim, int parts,
-                   int part) {
-  const Piece piece = piece_of(whole.sizes[static_cast<size_t>(dim)], parts, part);
-  return emitter.call(
-      "aten::slice.Tensor",
-      {value_argument(local), constant_argument(int64_t{dim}), constant_argument(piece.begin),
-       constant_argument(piece.begin + piece.length), constant_argument(int64_t{1})});
+std::vector<int64_t> with_size(std::vector<int64_t> sizes, int dim, int64_t size) {
+  sizes[static_cast<size_t>(dim)] = size;
+  return sizes;
 }
+
+// One way from a layout to another, for one value.
+class Resharding {
+ public:
+  Resharding(Emitter& to, const TensorType& whole, int parts, int part)
+      : to_(to), whole_(whole), parts_(parts), part_(part) {}
+
+  ValueId emit(ValueId local, Layout from, Layout to) {
+    if (from == to) return local;
+    if (from.is_whole()) return to.is_cut() ? own_piece(local, to) : own_addend(local);
+    const bool runs = (from.is_cut() && from.runs > 1) || (to.is_cut() && to.runs > 1);
+    if (to.is_partial() || (runs && !to.is_whole())) {
+      return emit(emit(local, from, Layout::whole()), Layout::whole(), to);
+    }
+    if (from.is_partial()) return to.is_whole() ? all_reduce(local) : reduce_scatter(local, to);
+    return to.is_whole() ? all_gather(local, from) : all_to_all(local, from, to);
+  }
+
+ private:
+  int64_t size(int dim) const { return whole_.sizes[static_cast<size_t>(dim)]; }
+  std::vector<int64_t> local(Layout layout) const {
+    return local_sizes(whole_.sizes, layout, parts_, std::max(part_, 0));
+  }
+
+  // [.., size, ..] as [.., runs, size / runs, ..], where a run is cut like a dimension of its own.
+  ValueId in_runs(ValueId id, int dim, int64_t runs) {
+    if (runs == 1) return id;
+    std::vector<int64_t> sizes = to_.graph().value(id).type.sizes;
+    const auto at = sizes.begin() + dim;
+    *at /= runs;
+    sizes.insert(at, runs);
+    return to_.call("aten::view", {value_argument(id), constant_argument(sizes)});
+  }
+
+  ValueId joined(ValueId id, std::vector<int64_t> sizes, int64_t runs) {
+    if (runs == 1) return id;
+    return to_.call("aten::view", {value_argument(id), constant_argument(std::move(sizes))});
+  }
+
+  ValueId own_piece(ValueId id, Layout to) {
+    const int64_t run = size(to.dim) / to.runs;
+    const ValueId from = in_runs(id, to.dim, to.runs);
+    const int dim = to.runs == 1 ? to.dim : to.dim + 1;
+    if (part_ == kEachPart) {
+      const ValueId piece = to_.call_for(
+          "epl::own_piece", {value_argument(from), number(dim), pieces_argument(run, parts_)},
+          with_size(to_.graph().value(from).type.sizes, dim, piece_of(run, parts_, 0).length));
+      return joined(piece, local(to), to.runs);
+    }
+    const Piece piece = piece_of(run, parts_, part_);
+    const ValueId view =
+        to_.call("aten::slice.Tensor", {value_argument(from), number(dim), number(piece.begin),
+                                        number(piece.begin + piece.length), number(1)});
+    return to.runs == 1 ? view : joined(to_.contiguous_copy(view), local(to), to.runs);
+  }
+
+  ValueId own_addend(ValueId id) {
+    if (part_ == 0) return id;
+    if (part_ != kEachPart) return to_.call("aten::zeros_like", {value_argument(id)});
+    return to_.call_like("epl::own_addend", {value_argument(id)});
+  }
+
+  ValueId all_reduce(ValueId id) {
+    return to_.call("epl::all_reduce", {value_argument(id), constant_argument(std::string("sum"))});
+  }
+
+  ValueId reduce_scatter(ValueId id, Layout to) {
+    return to_.call_for("epl::reduce_scatter",
+                        {value_argument(id), number(to.dim), pieces_argument(size(to.dim), parts_)},
+                        local(to));
+  }
+
+  ValueId all_gather(ValueId id, Layout from) {
+    const ValueId piece = in_runs(id, from.dim, from.runs);
+    const int dim = from.runs == 1 ? from.dim : from.dim + 1;
+    const ValueId gathered = to_.call(
+        "epl::all_gather",
+        {value_argument(piece), number(dim), pieces_argument(size(from.dim) / from.runs, parts_)});
+    return joined(gathered, whole_.sizes, from.runs);
+  }
+
+  ValueId all_to_all(ValueId id, Layout from, Layout to) {
+    return to_.call_for(
+        "epl::all_to_all",
+        {value_argument(id), number(from.dim), number(to.dim),
+         pieces_argument(size(from.dim), parts_), pieces_argument(size(to.dim), parts_)},
+        local(to));
+  }
+
+  Emitter& to_;
+  const TensorType& whole_;
+  const int parts_;
+  const int part_;
+};
 
 }  // namespace
 
@@ -48,36 +141,7 @@ double reshard_seconds(const TensorType& whole, Layout from, Layout to, int part
 
 ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, Layout from,
                      Layout to, int parts, int part) {
-  if (from == to) return local;
-  const auto dim_argument = [](int dim) { return constant_argument(int64_t{dim}); };
-  if (from.is_whole()) {
-    if (to.is_cut()) return emit_slice(to_graph, local, whole, to.dim, parts, part);
-    return part == 0 ? local : to_graph.call("aten::zeros_like", {value_argument(local)});
-  }
-  if (to.is_partial()) {
-    const ValueId gathered =
-        emit_reshard(to_graph, local, whole, from, Layout::whole(), parts, part);
-    return emit_reshard(to_graph, gathered, whole, Layout::whole(), to, parts, part);
-  }
-  if (from.is_partial()) {
-    if (to.is_whole()) {
-      return to_graph.call("epl::all_reduce",
-                           {value_argument(local), constant_argument(std::string("sum"))});
-    }
-    return to_graph.call_for(
-        "epl::reduce_scatter",
-        {value_argument(local), dim_argument(to.dim), pieces_argument(whole, to.dim, parts)},
-        local_sizes(whole.sizes, to, parts, part));
-  }
-  if (to.is_whole()) {
-    return to_graph.call("epl::all_gather", {value_argument(local), dim_argument(from.dim),
-                                             pieces_argument(whole, from.dim, parts)});
-  }
-  return to_graph.call_for(
-      "epl::all_to_all",
-      {value_argument(local), dim_argument(from.dim), dim_argument(to.dim),
-       pieces_argument(whole, from.dim, parts), pieces_argument(whole, to.dim, parts)},
-      local_sizes(whole.sizes, to, parts, part));
+  return Resharding(to_graph, whole, parts, part).emit(local, from, to);
 }
 
 }  // namespace epl

@@ -113,7 +113,10 @@ class Follower {
   static Node pure(const Node& node) {
     Node result = node;
     if (written_arguments(node).empty()) return result;
-    if (const auto functional = functional_variant(node.op)) result.op = *functional;
+    const auto functional = functional_variant(node.op);
+    if (!functional) return result;
+    result.op = *functional;
+    result.arguments.resize(functional->schema().arguments().size());  // without those of out=
     return result;
   }
 

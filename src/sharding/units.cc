@@ -45,7 +45,6 @@ class UnitMaker {
   }
 
  private:
-  bool sliced(size_t node) const { return !request_.sliced.empty() && request_.sliced[node]; }
   const TensorType& type(ValueId id) const { return graph_.value(id).type; }
 
   void add_node(size_t index) {
@@ -55,15 +54,17 @@ class UnitMaker {
     for_each_input(node, [&](ValueId id) { unit.inputs.push_back(id); });
     for_each_output(node, [&](ValueId id) { unit.outputs.push_back(id); });
     const double seconds = estimated_seconds(graph_, node, request_.machine);
-    if (sliced(index)) add_slice_option(node, seconds, unit);
-    const bool for_slices = std::any_of(unit.inputs.begin(), unit.inputs.end(),
-                                        [&](ValueId id) { return of_slices_.count(id) != 0; });
-    if (!sliced(index) && !for_slices) {
+    if (request_.is_sliced(index)) {
+      add_option(*request_.sliced[index], seconds / request_.parts, unit);
+      for (size_t i = 0; i < unit.outputs.size(); ++i) {
+        on_slices_[unit.outputs[i]] = unit.options[0].outputs[i];
+      }
+    } else {
       add_option(
           {0, std::vector<Layout>(unit.inputs.size()), std::vector<Layout>(unit.outputs.size())},
           seconds, unit);
     }
-    if ((!sliced(index) || follows_[index]) && !for_slices) {
+    if (!request_.is_sliced(index) || follows_[index]) {
       for (Cut& cut : cuts_of(graph_, node, request_.parts)) {
         if (!can_be_searched(cut)) continue;
         const bool divides = cut.letter != 0;
@@ -125,41 +126,6 @@ class UnitMaker {
                                  request_.machine);
     }
     return seconds;
-  }
-
-  Layout layout_on_slices(ValueId id) const {
-    const int dim = request_.batch_dims[static_cast<size_t>(id)];
-    return dim < 0 ? Layout::whole() : Layout::cut(dim);
-  }
-
-  // What has no batch dimension and comes from the rows is a sum over those of the slice.
-  void add_slice_option(const Node& node, double seconds, Unit& unit) {
-    Cut cut;
-    bool from_rows = false;
-    for (ValueId id : unit.inputs) {
-      const bool sum = of_rows_.count(id) != 0;
-      cut.inputs.push_back(sum ? Layout::partial() : layout_on_slices(id));
-      from_rows |= !cut.inputs.back().is_whole();
-    }
-    for (ValueId id : unit.outputs) {
-      Layout layout = layout_on_slices(id);
-      if (layout.is_whole() && from_rows) {
-        layout = Layout::partial();
-        of_rows_.insert(id);
-        if (node.phase == Phase::kForward) {
-          values_[static_cast<size_t>(id)].stays = true;
-          of_slices_.insert(id);
-        }
-      }
-      // Rows that are mixed with another dimension cannot be put end to end.
-      const bool in_order =
-          request_.rows_in_order.empty() || request_.rows_in_order[static_cast<size_t>(id)];
-      if (layout.is_cut() && !in_order) values_[static_cast<size_t>(id)].stays = true;
-      cut.outputs.push_back(layout);
-      on_slices_[id] = layout;
-    }
-    add_option(std::move(cut), seconds / request_.parts, unit);
-    unit.options.back().slice = true;
   }
 
   void note_made(const Unit& unit, const UnitOption& option) {
@@ -248,7 +214,7 @@ class UnitMaker {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       bool reads = false;
       for_each_input(graph_.nodes[i], [&](ValueId id) { reads |= id == leaf; });
-      if (reads && !sliced(i)) return false;
+      if (reads && !request_.is_sliced(i)) return false;
     }
     return !request_.sliced.empty();
   }
@@ -306,25 +272,27 @@ class UnitMaker {
     unit.index = index;
     unit.inputs = {gradient.value, parameter};
     for (Layout layout : values_[static_cast<size_t>(parameter)].made) {
-      unit.options.push_back({{layout, layout}, {}, 0, false, 0});
+      unit.options.push_back({{layout, layout}, {}, 0, 0});
     }
     // The update sums what devices have of it.
     const double summed = reshard_seconds(type(gradient.value), Layout::partial(), Layout::whole(),
                                           request_.parts, request_.machine) -
                           request_.machine.link.seconds_per_call;
-    unit.options.push_back({{Layout::partial(), Layout::whole()}, {}, summed, false, 0});
+    unit.options.push_back({{Layout::partial(), Layout::whole()}, {}, summed, 0});
     return unit;
   }
 
-  // What slices have is made whole by whoever reads it.
+  // What slices have of a result is put together by whoever reads it: addends, or rows.
   Unit whole_demand(Unit::Kind kind, size_t index, ValueId id) const {
     Unit unit;
     unit.kind = kind;
     unit.index = index;
     unit.inputs = {id};
-    unit.options.push_back({{Layout::whole()}, {}, 0, false, 0});
+    unit.options.push_back({{Layout::whole()}, {}, 0, 0});
     const auto on_slices = on_slices_.find(id);
-    if (on_slices != on_slices_.end()) unit.options = {{{on_slices->second}, {}, 0, true, 0}};
+    if (kind != Unit::Kind::kGoesOut && on_slices != on_slices_.end()) {
+      unit.options = {{{on_slices->second}, {}, 0, 0}};
+    }
     return unit;
   }
 
@@ -332,12 +300,8 @@ class UnitMaker {
   const Graph& graph_;
   const std::vector<bool> follows_;
   std::vector<ValueFacts> values_;
-  std::vector<Unit> nodes_;    // empty ones for nodes outside
-  std::set<ValueId> of_rows_;  // sums over the rows of a slice
-  // Those of them that are made forward. Who knows what they are: a mean of means, a sum of sums.
-  // Only what runs on slices may read them.
-  std::set<ValueId> of_slices_;
-  std::map<ValueId, Layout> on_slices_;
+  std::vector<Unit> nodes_;              // empty ones for nodes outside
+  std::map<ValueId, Layout> on_slices_;  // of what nodes on slices make
   std::set<ValueId> read_outside_;
   const std::set<ValueId> going_out_;
 };

@@ -18,7 +18,6 @@ struct UnitOption {
   std::vector<Layout> inputs;   // as Unit::inputs
   std::vector<Layout> outputs;  // as Unit::outputs
   double seconds = 0;
-  bool slice = false;
   size_t cut = 0;  // index into Unit::cuts
 };
 
@@ -50,8 +49,7 @@ struct LayoutPrice {
 struct ValueFacts {
   std::vector<Layout> made;        // all layouts that its maker may give it
   std::vector<LayoutPrice> price;  // of each, paid once
-  // Parameters are never made whole where they are cut, state is written in place, and what slices
-  // sum up on their own has no whole.
+  // Parameters are never made whole where they are cut, and state is written in place.
   bool stays = false;
 };
 

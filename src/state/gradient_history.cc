@@ -17,6 +17,18 @@ void GradientHistory::check_type(const std::string& name, const at::Tensor& para
             "epl::Trainer", "net->to(type) before the first step");
 }
 
+void GradientHistory::throw_lies_elsewhere(const std::string& name, const Entry& entry,
+                                           const Asker& asker) {
+  throw Error(concat("`", name, "` and the state of its optimizer lie on stages of ",
+                     join(entry.placement.stage_devices, " + "),
+                     " devices, where another trainer put them, and this step has ",
+                     join(asker.placement.stage_devices, " + ")),
+              asker.placement.asked_by,
+              "the same strategies in all trainers that share an optimizer, or an optimizer for "
+              "each; to go on with others, trainer.save(), and load() with a new network");
+}
+
+// Where no device had a role of its own every worker has all of it, and any part may take it.
 void GradientHistory::add(const std::string& name, const at::Tensor& parameter, const Home& home,
                           const Asker& asker) {
   c10::TensorImpl* const impl = parameter.unsafeGetTensorImpl();
@@ -31,6 +43,8 @@ void GradientHistory::add(const std::string& name, const at::Tensor& parameter, 
   Entry& entry = known->second;
   check_type(name, parameter, entry);
   if (entry.home == home && entry.placement == asker.placement) return;
+  const bool moves = !(entry.placement == asker.placement) && entry.placement.has_roles();
+  if (moves && !asker.alone) throw_lies_elsewhere(name, entry, asker);
   entry.home = home;
   entry.placement = asker.placement;
   if (!asker.alone) ++version_;  // one worker has all of it, wherever it lies
@@ -68,14 +82,7 @@ std::optional<Home> GradientHistory::find(const std::string& name, const at::Ten
   check_type(name, parameter, entry);
   if (entry.placement == asker.placement) return entry.home;
   const bool all_have_it = !entry.placement.has_roles() && !asker.placement.has_roles();
-  EPL_CHECK(
-      asker.alone || all_have_it,
-      concat("`", name, "` and the state of its optimizer lie on stages of ",
-             join(entry.placement.stage_devices, " + "),
-             " devices, where another trainer put them, and this step has ",
-             join(asker.placement.stage_devices, " + ")),
-      asker.placement.asked_by,
-      "the same strategies in all trainers that share an optimizer, or an optimizer for each");
+  if (!asker.alone && !all_have_it) throw_lies_elsewhere(name, entry, asker);
   return Home{{0}};
 }
 

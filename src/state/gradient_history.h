@@ -28,7 +28,10 @@ class GradientHistory {
     const Placement& placement;
     bool alone;  // there is one worker, which has all
   };
-  // Throws epl::Error where LibTorch 1 would add its gradients in the type that it once had.
+  // A step gives it a gradient, and `home` is where it lies then. Throws epl::Error where LibTorch
+  // 1 would add its gradients in the type that it once had, and where another trainer put it and
+  // its optimizer's state on stages of several workers that are not the asker's: what those learnt
+  // of it would be left behind.
   void add(const std::string& name, const at::Tensor& parameter, const Home& home,
            const Asker& asker);
 
@@ -63,6 +66,8 @@ class GradientHistory {
     at::ScalarType type;  // of its first gradient
   };
   static void check_type(const std::string& name, const at::Tensor& parameter, const Entry& entry);
+  [[noreturn]] static void throw_lies_elsewhere(const std::string& name, const Entry& entry,
+                                                const Asker& asker);
   void forget_freed();
 
   std::map<c10::TensorImpl*, Entry> entries_;

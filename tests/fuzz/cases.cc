@@ -22,7 +22,8 @@ void cut_into_stages(Recipe& recipe, Dice& dice, int stages) {
 struct Spread {
   DraftOptions draft;
   Variant variant;
-  int parts = 1;
+  int parts = 1;   // that the plain loop cuts a batch into
+  int slices = 1;  // that EPL alone cuts each of them into
   int stages = 0;
   int split = 0;
 };
@@ -45,6 +46,16 @@ void with_rows_apart(Spread& spread, Dice& dice) {
   draft.sums = dice.chance(0.15);
 }
 
+// The devices of a replica do what one does with all rows, also where rows look at each other.
+void on_slices(Spread& spread, Dice& dice) {
+  if (dice.chance(0.6)) spread.draft.groups.insert(Group::kMixes);
+  spread.slices = static_cast<int>(dice.between(2, 4));
+  spread.parts = dice.chance(0.3) ? 2 : 1;
+  if (spread.parts == 1 && dice.chance(0.1)) spread.draft.groups.insert(Group::kReadsBack);
+  spread.variant.devices(spread.slices).slices(spread.slices).micro_batches(spread.parts);
+  spread.variant.clip_after().with("replicate.batch_norm", "micro_batch");
+}
+
 Spread spread_of(const std::string& mode, Dice& dice, int steps) {
   Spread spread;
   spread.draft.steps = steps;
@@ -59,11 +70,12 @@ Spread spread_of(const std::string& mode, Dice& dice, int steps) {
   if (mode == "micro") {
     spread.parts = few(2, 4);
     variant.micro_batches(spread.parts);
-  } else if (mode == "devices" || mode == "slices") {
+  } else if (mode == "devices") {
     const int devices = few(2, 4), micro_batches = dice.chance(0.3) ? 2 : 1;
     variant.devices(devices).micro_batches(micro_batches).clip_after();
-    if (mode == "slices") variant.slices(devices);
     spread.parts = devices * micro_batches;
+  } else if (mode == "slices") {
+    on_slices(spread, dice);
   } else if (mode == "workers") {
     const auto devices = dice.pick(std::vector<std::vector<int>>{{1, 1}, {1, 1}, {2, 1}, {2, 2}});
     variant.workers(devices).clip_after();
@@ -80,7 +92,7 @@ Spread spread_of(const std::string& mode, Dice& dice, int steps) {
   } else {
     throw std::runtime_error("no mode " + mode);
   }
-  spread.draft.row_parts = spread.parts;
+  spread.draft.row_parts = spread.parts * spread.slices;
   spread.draft.metrics_of_rows = spread.parts == 1;
   return spread;
 }

@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "base/text.h"
-#include "driver/job.h"
+#include "job/job.h"
 #include "runtime/collectives.h"
 #include "tests/parity/parity.h"
 

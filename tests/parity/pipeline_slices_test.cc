@@ -127,6 +127,73 @@ TEST(Slices, CutValuesOfAllKinds) {
   }
 }
 
+// [sequence, batch] is flattened where stages of different widths meet: its rows are no stretch of
+// it, so that each device of the next stage has them all.
+struct Flattened : torch::nn::Module {
+  Tensor forward(const Batch& batch) {
+    Tensor x;
+    {
+      const With scope(stage(0, 2));
+      x = first(batch[0]).transpose(0, 1).contiguous().view({-1, 6});
+    }
+    {
+      const With scope(stage(1));
+      x = torch::tanh(middle(x));
+    }
+    const With scope(stage(2, 3));
+    return (last(x).view({3, -1, 6}) - 0.5).pow(2).mean();
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(4, 6));
+  torch::nn::Linear middle = register_module("middle", torch::nn::Linear(6, 6));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(6, 6));
+};
+
+TEST(Slices, OfAFlattenedSequence) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<Flattened>();
+    return program(net, sgd(*net, 0.1, 0.9),
+                   [net](const Batch& batch) { return net->forward(batch); });
+  };
+  const MakeBatch batch = [](int) -> Batch { return {torch::randn({12, 3, 4})}; };
+  EXPECT_TRUE(parity(make, batch, kRounding, layout({2, 1, 3}, 2, 1)));
+}
+
+// A stage whose rows look at each other, between stages that cut them otherwise.
+struct Centred : torch::nn::Module {
+  Tensor forward(const Batch& batch) {
+    Tensor x;
+    {
+      const With scope(stage(0));
+      x = first(batch[0]);
+      x = x + x.flip(0);
+    }
+    {
+      const With scope(stage(1, 2));
+      x = torch::tanh(middle(x));
+      x = x - x.mean(0) + x.roll(1, 0);
+    }
+    const With scope(stage(2, 3));
+    return (last(x) - 0.5 * last(x).mean(0)).pow(2).mean().sqrt();
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(4, 6));
+  torch::nn::Linear middle = register_module("middle", torch::nn::Linear(6, 6));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(6, 6));
+};
+
+TEST(Slices, WhoseRowsLookAtEachOther) {
+  const MakeProgram make = [] {
+    auto net = std::make_shared<Centred>();
+    return program(net, sgd(*net, 0.1, 0.9),
+                   [net](const Batch& batch) { return net->forward(batch); });
+  };
+  const MakeBatch batch = [](int) -> Batch { return {torch::randn({24, 4})}; };
+  for (const std::string& schedule : schedules()) {
+    EXPECT_TRUE(
+        parity(make, batch, kRounding, layout({1, 2, 3}, 2, 2).with("pipeline.strategy", schedule)))
+        << schedule;
+  }
+}
+
 // Devices of one stage side by side.
 TEST(Slices, LieByStage) {
   EXPECT_TRUE(parity(sliced({2, 1}), rows(96), kRounding,

@@ -1,7 +1,9 @@
 // Pipelines whose stages lie on several workers, which are processes: the same parameters on all of
 // them, and those of the plain loop.
+#include <gmock/gmock.h>
 #include <unistd.h>
 
+#include "config/test_environment.h"
 #include "tests/models/programs.h"
 #include "tests/parity/pipeline_models.h"
 
@@ -265,6 +267,20 @@ TEST(PipelineWorkers, GatherParametersWhenTheyAreAsked) {
     EXPECT_TRUE(far.equal(before));
     training.trainer.gather_parameters();
     EXPECT_FALSE(far.equal(before));
+  });
+}
+
+// Each would go on without what the optimizer has learnt on the others.
+TEST(PipelineWorkers, RefuseOtherStagesThanThoseThatHaveTheState) {
+  run_on_workers({1, 1, 1, 1}, [](int) {
+    epl::init();
+    Training first(2);
+    first.step(0);
+    first.net->devices = {2, 2};
+    Trainer second(first.net, first.optimizer, classification(first.net));
+    EXPECT_THAT(error_of([&] { second.step(rows(8)(1)); }),
+                testing::HasSubstr("lie on stages of 1 + 1 devices, where another trainer put "
+                                   "them, and this step has 2 + 2"));
   });
 }
 

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "comm/watch.h"
-#include "driver/job.h"
+#include "job/job.h"
 #include "program/placement.h"
 #include "tests/parity/parity.h"
 
@@ -21,7 +21,8 @@ namespace epl::parity {
 namespace {
 
 // Debian's LibTorch 2 has a guard for Vulkan devices, though none of them. Autograd starts a thread
-// for it in the first backward(), and would refuse to run in the workers that are forked after that.
+// for it in the first backward(), and would refuse to run in the workers that are forked after
+// that.
 [[maybe_unused]] const bool kNoVulkan = [] {
   c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kVulkan)].store(nullptr);
   return true;

@@ -1,6 +1,7 @@
 // Operators as models really call them: each can be cut in every way that its rule allows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/text.h"
@@ -8,7 +9,9 @@
 #include "ir/text.h"
 #include "ops/facts.h"
 #include "ops/rule.h"
+#include "passes/dead_code.h"
 #include "passes/purify.h"
+#include "sharding/slices.h"
 #include "tests/models/steps.h"
 #include "tests/rules/run_cut.h"
 
@@ -124,6 +127,24 @@ TEST(OperatorRows, SayWhatIsAskedOfAllOperatorsOfTheModels) {
   EXPECT_EQ(without_row, std::set<std::string>());
   EXPECT_EQ(views_that_cost, std::set<std::string>());
   EXPECT_EQ(random_without_words, std::set<std::string>());
+}
+
+// Rows of ordinary models stand for themselves: what looks at all of them has its reason.
+TEST(SlicesOfModels, LookAtAllRowsOnlyWhereTheyMust) {
+  std::set<std::string> mixing;
+  for (const models::ModelStep& step : all_models()) {
+    const bool even = std::all_of(step.batch.begin(), step.batch.end(), [](const at::Tensor& rows) {
+      return rows.dim() > 0 && rows.size(0) % 2 == 0;
+    });
+    if (!even) continue;
+    Graph graph = step.capture();
+    Purify().run(graph);
+    DeadCode().run(graph);
+    for (const std::string& remark : follow_slices({graph, 2}).remarks) {
+      mixing.insert(concat(step.name, ": ", remark.substr(0, remark.find(" looks"))));
+    }
+  }
+  EXPECT_EQ(mixing, std::set<std::string>());
 }
 
 }  // namespace

@@ -1,0 +1,445 @@
+#include "driver/step_cache.h"
+
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <iostream>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "batch/micro_batches.h"
+#include "batch/readers.h"
+#include "capture/made_under_split.h"
+#include "capture/thread_modes.h"
+#include "capture/watched_inputs.h"
+#include "compile/cut_operators.h"
+#include "compile/loss_of_parts.h"
+#include "config/checks.h"
+#include "config/libtorch.h"
+#include "cost/node_cost.h"
+#include "job/agreement.h"
+#include "model/model_state.h"
+#include "runtime/counted_targets.h"
+#include "runtime/device_numbers.h"
+#include "state/state_snapshot.h"
+
+namespace epl {
+namespace {
+
+ExchangeOptions exchange_options(const Config& config) {
+  ExchangeOptions options;
+  options.half = config.get<bool>("communication.fp16");
+  options.half_scale = static_cast<double>(config.get<int64_t>("communication.fp16_scale"));
+  return options;
+}
+
+// How its copy lies in memory: rand_like() fills it in that order.
+void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
+  const bool ordinary = tensor.layout() != c10::kStrided || tensor.is_contiguous();
+  key.push_back(ordinary ? 0 : 1);
+  if (ordinary) return;
+  const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
+  for (size_t dim = 0; dim < strides.size(); ++dim) {
+    key.push_back(tensor.size(static_cast<int64_t>(dim)) == 1 ? 0 : strides[dim]);
+  }
+}
+
+}  // namespace
+
+StepCache::Key StepCache::key_of(const Batch& batch) const {
+  Key key;
+  for (const auto& tensor : batch) {
+    key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+    key.push_back(static_cast<int64_t>(tensor.requires_grad()));
+    key.push_back(tensor.dim());
+    key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+    append_order(tensor, key);
+  }
+  subject_.model.append_modes(key);
+  append_thread_modes(key);
+  return key;
+}
+
+StepCache::Key StepCache::modes() const {
+  Key key;
+  subject_.model.append_modes(key);
+  return key;
+}
+
+std::vector<at::Generator> StepCache::generators_seen_before() const {
+  std::vector<at::Generator> seen;
+  if (!pending_) return seen;
+  for (const auto& [key, look] : pending_->looks) {
+    for (const at::Generator& generator : generators_of(look.graph)) seen.push_back(generator);
+  }
+  return seen;
+}
+
+void StepCache::begin_step() {
+  ++step_;
+  if (subject_.model.refresh()) {
+    forget_all();
+    probe_.reset();
+    pending_.reset();
+  }
+  if (!probe_) return;
+  probe_->capture.effects = RunEffects();
+  probe_->of_this_step = false;
+}
+
+Capture StepCache::capture(const Batch& batch, double seed) {
+  subject_.model.check_has_parameters();
+  WatchedInputs inputs(batch);
+  const IgnoredTargetsWatch targets;
+  const double options_before = fingerprint_of_options(subject_.model);
+  Capture captured = capture_step(
+      {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
+       subject_.config.get<std::string>("debug.kept_tensor") == "ignore", seed,
+       generators_seen_before(), &inputs});
+  const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
+  if (changes_options && captured.unreplayable.empty()) {
+    captured.unreplayable = "it changes options of its optimizer, as a scheduler's step() does";
+  }
+  note_written(batch, captured);
+  return captured;
+}
+
+// In LibTorch 1 their own optimizers go on with zeros where their steps give them no gradient.
+void StepCache::note_reached(const Capture& captured) {
+  if (!kZeroGradLeavesZeros) return;
+  for (const WeakTensor& leaf : captured.reached) {
+    const at::Tensor tensor = at::Tensor(leaf.lock());
+    if (tensor.defined() && !subject_.model.trains(tensor)) {
+      subject_.job.gradient_history().add_reached(tensor);
+    }
+  }
+}
+
+void StepCache::note_written(const Batch& batch, const Capture& captured) {
+  for (const auto& [index, writer] : writers_of_inputs(captured.graph)) {
+    input_writers_.emplace(index, writer);
+  }
+  check_apart(input_writers_, batch);
+  check_apart(captured.graph, input_writers_, batch);
+  for (auto&& tensor : find_written_outside(captured)) {
+    const bool known = std::any_of(written_outside_.begin(), written_outside_.end(),
+                                   [&](const auto& other) { return other.is_same(tensor); });
+    if (!known) written_outside_.push_back(std::move(tensor));
+  }
+  const auto is_gone = [](const WrittenOutside& tensor) { return !tensor.lock().defined(); };
+  written_outside_.erase(std::remove_if(written_outside_.begin(), written_outside_.end(), is_gone),
+                         written_outside_.end());
+}
+
+NamedTensors StepCache::written_outside() const {
+  NamedTensors tensors;
+  for (const WrittenOutside& each : written_outside_) {
+    const at::Tensor tensor = each.lock();
+    if (tensor.defined()) tensors.emplace_back(each.name, tensor);
+  }
+  return tensors;
+}
+
+// The first run of an operator is a cold one, and any may be interrupted. The last recording is
+// kept: a table that the function makes in its first run and keeps is made in none of its steps.
+Capture StepCache::measure_again(Capture captured, const Batch& batch, double seed) {
+  for (int again = 0; again < 2; ++again) {
+    Capture next = capture(batch, seed);
+    take_shorter_times(next.graph, captured.graph);
+    captured = std::move(next);
+  }
+  return captured;
+}
+
+// The choice stays for steps of other shapes, unless they do another number of operators.
+Capture StepCache::choose_cuts(Capture captured, const Batch& batch, double seed) {
+  if (chosen_ && chosen_->forward_calls == forward_calls(captured.graph)) return captured;
+  captured = measure_again(std::move(captured), batch, seed);
+  chosen_ = choose_stages(captured.graph, subject_.model, subject_.config, subject_.job, rows_);
+  return captured;
+}
+
+std::vector<int> StepCache::cuts() const { return chosen_ ? chosen_->cuts : std::vector<int>(); }
+
+namespace {
+
+MadeUnder scopes_of_leaves(const Graph& graph) {
+  MadeUnder scopes;
+  for (const auto& leaf : graph.leaves) {
+    const bool parameter = leaf.kind == Leaf::Kind::kParameter;
+    const auto scope = parameter ? made_under_split(leaf.tensor) : std::nullopt;
+    if (scope) scopes.emplace(leaf.value, *scope);
+  }
+  return scopes;
+}
+
+}  // namespace
+
+Capture StepCache::record(const Batch& batch, double seed) {
+  const bool chooses =
+      subject_.config.get<bool>("auto.auto_parallel") && subject_.job.cluster().total_gpu_num > 1;
+  Capture captured = capture(batch, seed);
+  check_auto_parallel(captured.graph.taskgraphs, subject_.config);
+  if (chooses) captured = choose_cuts(std::move(captured), batch, seed);
+  subject_.model.check_trained(captured.graph);
+  subject_.replicas.team.memory(0).trim();  // what the recorded run needed does not stay
+  if (made_ == 0) {
+    std::clog << describe_folding(captured.graph.taskgraphs, subject_.job.cluster());
+  }
+  Placement found = place_step(captured.graph, scopes_of_leaves(captured.graph), cuts(),
+                               subject_.job.cluster(), subject_.config);
+  EPL_CHECK(!placement_ || *placement_ == found,
+            concat("the strategies ask for replicas of ", join(found.stage_devices, " + "),
+                   " devices, in an earlier step of ",
+                   placement_ ? join(placement_->stage_devices, " + ") : ""),
+            found.asked_by, "the same strategies in every step");
+  placement_ = std::move(found);
+  const auto& devices = placement_->stage_devices;
+  const bool copies = placement_->replicas > 1 || placement_->splits() ||
+                      *std::max_element(devices.begin(), devices.end()) > 1;
+  if (copies && captured.unreplayable.empty()) {
+    captured.unreplayable = writes_in_shared_memory(captured.graph);
+  }
+  if (!averages() && !loss_is_sum_) {
+    loss_is_sum_ = loss_of_recorded(captured.graph, 0).kind == OverRows::kSum;
+  }
+  return captured;
+}
+
+const Placement& StepCache::placement(const Batch& sample, const Batch& whole, double seed) {
+  if (placement_) return *placement_;
+  if (subject_.job.cluster().total_gpu_num == 1) return placement_.emplace();
+  subject_.job.watch().doing(0, "record");
+  const bool cut = !whole.empty() && whole[0].dim() > 0 && !sample[0].is_same(whole[0]);
+  rows_ = cut ? whole[0].size(0) : 0;
+  const auto probe = [&](const Batch& batch) {
+    // What it does may become the first step of this worker's first device.
+    subject_.replicas.begin_step();
+    const DeviceNumbers numbers(subject_.replicas[0].streams);
+    Capture captured = record(batch, seed);
+    probe_ = Probe{key_of(batch), std::move(captured), seed};
+  };
+  // Batch norm of one row, for one, or a shape that the step writes down: with the stages of a
+  // pipeline, or under split, a micro batch has more rows, as many as there are fewer replicas.
+  // Some checks of LibTorch throw std::runtime_error.
+  std::vector<Batch> candidates = {sample};
+  const auto micro_batches = subject_.config.get<int64_t>("pipeline.num_micro_batch");
+  for (int replicas = subject_.replicas.size() - 1; replicas > 0; --replicas) {
+    const bool fits = subject_.replicas.size() % replicas == 0;
+    if (fits) candidates.push_back(sample_of(whole, micro_batches * replicas));
+  }
+  candidates.push_back(whole);
+  for (size_t i = 0; i + 1 < candidates.size(); ++i) {
+    try {
+      probe(candidates[i]);
+      return *placement_;
+    } catch (const Error&) {
+      throw;  // what EPL refuses does not depend on the number of rows
+    } catch (const std::exception&) {
+    }
+  }
+  probe(whole);
+  return *placement_;
+}
+
+// Takes the probe, where that is what it recorded.
+StepCache::Recorded StepCache::record_step(const Batch& batch) {
+  const int times = times_of_rows(*placement_, subject_.job.cluster());
+  const bool probed = times == 1 && probe_ && probe_->key == key_of(batch);
+  Recorded result;
+  result.comparable = times == 1 && (!probed || probe_->of_this_step);
+  // Not a copy of the batch: what shares its memory is looked for.
+  result.capture =
+      probed ? std::move(probe_->capture)
+             : record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
+  probe_.reset();
+  expect_again(batch, result.capture.graph, times);
+  check_replayable(batch, result.capture);
+  result.step.whole = std::move(result.capture.graph);
+  result.step.cuts = cuts();
+  result.step.made_under = scopes_of_leaves(result.step.whole);
+  return result;
+}
+
+CompileOptions StepCache::compile_options() const {
+  CompileOptions options;
+  options.device = subject_.model.device();
+  using Clip = CompileOptions::Clip;
+  const ClipOptions& asked = subject_.clipping;
+  if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
+  // In one worker all pieces are at hand, however a step cuts.
+  if (subject_.job.workers() == nullptr) return options;
+  options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
+  return options;
+}
+
+bool StepCache::averages() const {
+  return subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
+}
+
+// A step that runs plainly has no plan that would tell. What makes it one may also be what keeps
+// its graph from being read.
+void StepCache::note_loss_of_plain(const Graph& recorded) {
+  const int parts = subject_.job.cluster().total_gpu_num *
+                    static_cast<int>(subject_.config.get<int64_t>("pipeline.num_micro_batch"));
+  if (parts < 2 || told_of_loss_) return;
+  RowResult loss{OverRows::kNeither, -1, "its graph cannot be read"};
+  try {
+    loss = loss_of_recorded(recorded, parts);
+  } catch (const std::exception&) {
+  }
+  tell_once(remark_on_loss(loss, parts, averages()), told_of_loss_);
+}
+
+void StepCache::tell_once(const std::string& remark, bool& told) const {
+  if (remark.empty() || std::exchange(told, true)) return;
+  if (subject_.job.cluster().worker_index == 0) std::clog << "epl: " << remark << "\n";
+}
+
+std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
+  if (!placement_) placement(batch, batch, subject_.plain_seed);
+  Recorded recorded = record_step(batch);
+  CompiledStep compiled =
+      compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, compile_options());
+  tell_once(compiled.loss_remark, told_of_loss_);
+  tell_once(compiled.metrics_remark, told_of_metrics_);
+  LocalReplicas& replicas = subject_.replicas;
+  replicas.team.memory(0).trim();  // of what was freed since
+  if (connections_ == nullptr) {
+    connections_ = std::make_unique<Connections>(subject_.job.links(subject_.config), *placement_);
+  }
+  auto ready = std::make_unique<ReadyStep>(
+      std::move(compiled), recorded.capture,
+      BoundStep::Where{replicas, *connections_, exchange_options(subject_.config)});
+  ready->replayed = !recorded.comparable;
+  return ready;
+}
+
+bool StepCache::has_recorded(const Batch& batch) const {
+  const Key key = key_of(batch);
+  return (probe_ && probe_->key == key) || ready_.count(key) != 0;
+}
+
+Communicator* StepCache::first_of_gradients() const {
+  if (connections_ == nullptr || connections_->routes(0).empty()) return nullptr;
+  return connections_->routes(0)[0].communicator.get();
+}
+
+ReadyStep& StepCache::find(const Batch& batch, int sample, int64_t step) {
+  forget_out_of_date();
+  Key key = key_of(batch);
+  const bool changed = last_ == nullptr || key != last_key_;
+  agree_that_it_changes(changed, batch, step);
+  if (changed) {
+    auto found = ready_.find(key);
+    if (found == ready_.end()) {
+      drop_least_used();
+      subject_.job.watch().doing(step, "record");
+      sample_ = sample;
+      bring_home();
+      found = ready_.emplace(key, make(batch)).first;
+      ++made_;
+      found->second->sample = sample;
+    }
+    last_ = found->second.get();
+    last_key_ = std::move(key);
+  }
+  const bool moved = last_->bound().rebind_if_moved();
+  if (moved && !last_->leaves_are_as_recorded()) {
+    forget_all();
+    return find(batch, sample, step);
+  }
+  // Which parameters have zero gradients may have changed, by another trainer as well.
+  GradientHistory& history = subject_.job.gradient_history();
+  const bool woke = kZeroGradLeavesZeros && last_->bound().gradients().somebody_woke();
+  if (changed || moved || woke || history.version() != bound_history_) {
+    bound_history_ = -1;  // a step that is refused here is bound, or refused, once more
+    last_->bind_updates(subject_.model, history, gathers() ? Gather::kAll : Gather::kRead);
+    bound_history_ = history.version();
+  }
+  // Its stages may read parameters that those of the last step did not.
+  if (changed && !gathers()) last_->bound().gather(Gather::kRead);
+  last_->last_used = step;
+  return *last_;
+}
+
+// Stages and parts of one step on several workers run the same recording. A worker that goes over
+// to another one alone would wait for the others, and they for it.
+void StepCache::agree_that_it_changes(bool changed, const Batch& batch, int64_t step) {
+  Communicator* const workers = subject_.job.workers();
+  if (workers == nullptr || made_ == 0 || !placement_ || !placement_->has_roles()) return;
+  subject_.job.watch().doing(step, "agree");
+  const at::Tensor said = at::tensor({changed ? 1.0 : 0.0, changed ? 0.0 : 1.0});
+  workers->all_reduce({said}, ReduceOp::kMax);
+  if (said.sum().item<double>() < 2) return;
+  std::vector<std::string> shapes;
+  for (const auto& tensor : batch) shapes.push_back(concat(tensor.sizes()));
+  check_same_on_all_workers(subject_.job, "the batch",
+                            changed ? concat("another shape than before: ", join(shapes, ", "))
+                                    : "the shape of the step before");
+}
+
+bool StepCache::gathers() const { return subject_.config.get<bool>("pipeline.gather_parameters"); }
+
+// A recording runs with the user's tensors, of which other workers may have changed their pieces
+// and stages. The last step knows who has what, so this comes before it is forgotten.
+void StepCache::bring_home() {
+  if (last_ != nullptr && !gathers()) last_->bound().gather(Gather::kAll);
+}
+
+void StepCache::forget_all() {
+  bring_home();
+  ready_.clear();
+  late_.clear();
+  last_ = nullptr;
+}
+
+void StepCache::forget(const ReadyStep& step) {
+  bring_home();
+  for (auto entry = ready_.begin(); entry != ready_.end(); ++entry) {
+    if (entry->second.get() != &step) continue;
+    late_.erase(entry->first);
+    ready_.erase(entry);
+    break;
+  }
+  last_ = nullptr;
+}
+
+void StepCache::forget_out_of_date() {
+  bool any = false;
+  for (auto entry = ready_.begin(); entry != ready_.end();) {
+    const bool old = entry->second->out_of_date();
+    any |= old;
+    if (old && entry->second.get() == last_) {
+      bring_home();
+      last_ = nullptr;
+    }
+    if (old) late_.erase(entry->first);
+    entry = old ? ready_.erase(entry) : std::next(entry);
+  }
+  if (any) warn_of_recording_again("a variable that it reads was assigned another tensor");
+}
+
+// Programs whose batches come in ever new shapes must not fill memory with step_cache.
+void StepCache::drop_least_used() {
+  constexpr size_t kMostRecordings = 64;
+  if (ready_.size() < kMostRecordings) return;
+  auto oldest = ready_.begin();
+  for (auto entry = ready_.begin(); entry != ready_.end(); ++entry) {
+    if (entry->second->last_used < oldest->second->last_used) oldest = entry;
+  }
+  forget(*oldest->second);
+}
+
+void StepCache::warn_of_recording_again(const std::string& why) {
+  constexpr int kOften = 3;
+  if (++recorded_again_ != kOften) return;
+  std::clog << "epl: warning: the step was recorded again " << kOften
+            << " times, the last time since " << why
+            << ". Each time costs about two plain steps. To avoid it, return the value as a "
+            << "metric instead of reading it by item(), choose by torch::where instead of if, mask "
+            << "instead of selecting, and hand tensors in with the batch or copy_() into them.\n";
+}
+
+}  // namespace epl

@@ -1,0 +1,128 @@
+// What a trainer is asked before its first step, and between steps.
+#include "base/check.h"
+#include "base/text.h"
+#include "batch/readers.h"
+#include "driver/trainer_impl.h"
+#include "ir/text.h"
+#include "model/state_on_workers.h"
+#include "program/text.h"
+#include "runtime/device_memory.h"
+#include "sim/measured_costs.h"
+#include "state/checkpoint_file.h"
+
+namespace epl {
+
+StateMap Trainer::Impl::state_map() const {
+  const ReadyStep* last = step_cache.last();
+  const Placement placement = last == nullptr ? Placement() : last->placement();
+  StateMap map = state_of(model, job->gradient_history(), placement);
+  if (last != nullptr) map.place(last->plan());
+  return map;
+}
+
+// Whoever runs the network by itself would compute with zeros.
+void Trainer::Impl::check_all_is_here(const std::string& who) const {
+  const ReadyStep* last = step_cache.last();
+  if (last == nullptr || job->workers() == nullptr || released < 0) return;
+  const int64_t bytes =
+      bytes_of_others(last->bound().connections(), last->bound().gradients().held());
+  EPL_CHECK(
+      bytes == 0,
+      concat(human_bytes(bytes), " of the parameters lie on other workers since the last step"),
+      who,
+      "trainer.gather_parameters() on all workers before, or "
+      "pipeline.gather_parameters = true");
+}
+
+// The other workers learn of a failure, so that they do not wait.
+WorkerShares Trainer::shares(const Batch& sample) {
+  Job& job = *impl_->job;
+  try {
+    std::optional<DeviceMemory::Use> use;
+    if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job.team().memory(0));
+    impl_->meet_other_workers();
+    impl_->step_cache.begin_step();
+    return shares_of(impl_->step_cache.placement(sample, sample, impl_->plain_seed()),
+                     job.cluster());
+  } catch (const std::exception& error) {
+    if (job.membership() != nullptr) job.membership()->report_failure(text_of(error));
+    throw;
+  }
+}
+
+StepOutput Trainer::evaluate(const StepFunction& fn, const Batch& batch) {
+  impl_->check_all_is_here("epl::Trainer::evaluate");
+  const Model::EvalMode eval(impl_->model);
+  const torch::NoGradGuard no_grad;
+  return fn(batch);
+}
+
+Timeline Trainer::timeline() const {
+  EPL_CHECK(!impl_->timeline.devices.empty(), "there is no timeline before the first step",
+            "epl::Trainer::timeline", "call it after step()");
+  return impl_->timeline;
+}
+
+Timeline Trainer::simulated() const {
+  const ReadyStep* ready = impl_->step_cache.last();
+  EPL_CHECK(ready != nullptr, "there is no plan to be simulated before the first step",
+            "epl::Trainer::simulated", "call it after step()");
+  const Placement& placement = ready->placement();
+  const bool measured = placement.is_pipeline() && !impl_->timeline.devices.empty() &&
+                        impl_->replicas.size() >= placement.devices_of_replica();
+  const Plan& plan = ready->plan();
+  if (!measured) return simulate(plan);
+  Timeline simulation = simulate(plan, measured_costs(impl_->timeline, plan));
+  simulation.title = "simulated " + impl_->timeline.title;
+  return simulation;
+}
+
+void Trainer::gather_parameters() {
+  const ReadyStep* last = impl_->step_cache.last();
+  impl_->released = -1;
+  if (last != nullptr) last->bound().gather(Gather::kAll);
+}
+
+std::string Trainer::plan() const {
+  EPL_CHECK(impl_->step_cache.last() != nullptr, "there is no plan before the first step",
+            "epl::Trainer::plan", "call it after step()");
+  return print_plan(impl_->step_cache.last()->plan());
+}
+
+std::string Trainer::graph() const {
+  EPL_CHECK(impl_->step_cache.last() != nullptr, "there is no graph before the first step",
+            "epl::Trainer::graph", "call it after step()");
+  return print_graph(impl_->step_cache.last()->compiled().graph);
+}
+
+std::string Trainer::state() const {
+  const ReadyStep* last = impl_->step_cache.last();
+  EPL_CHECK(last != nullptr, "nothing has a place before the first step", "epl::Trainer::state",
+            "call it after step()");
+  return print_state_map(impl_->state_map(), last->placement(), impl_->job->cluster());
+}
+
+// All workers have the same to write, so one does. Nobody waits for it: programs that save only on
+// worker 0 and programs that save on all of them both work. But where stages lie on several
+// workers, each has optimizer states of its own to hand in.
+void Trainer::save(const std::string& path) const {
+  Job& job = *impl_->job;
+  job.watch().doing(impl_->steps, "save");
+  impl_->released = -1;
+  if (const ReadyStep* last = impl_->step_cache.last()) {
+    last->bound().gather(Gather::kAll);
+    bring_states_to_first_worker(impl_->model, last->bound(), impl_->state_map());
+  }
+  if (job.cluster().worker_index != 0) return;
+  save_checkpoint(path, impl_->replicas.step,
+                  [&](torch::serialize::OutputArchive& archive) { impl_->model.save(archive); });
+}
+
+void Trainer::load(const std::string& path) {
+  impl_->released = -1;
+  impl_->replicas.step = load_checkpoint(
+      path, [&](torch::serialize::InputArchive& archive) { impl_->model.load(archive); });
+  ++impl_->loads;
+}
+
+}  // namespace epl

@@ -1,0 +1,23 @@
+#include <epl/env.h>
+
+#include "config/checks.h"
+#include "config/env_state.h"
+#include "config/environment.h"
+#include "config/scopes.h"
+#include "job/job.h"
+
+namespace epl {
+
+void init(const Config& config, SourceLocation where) {
+  check_no_scope_stands(where);
+  check_available(config);
+  check_has_effect(config);
+  const JobPlace place = find_job_place();
+  auto job = std::make_shared<Job>(place, config, Job::current().get());
+  Env env{job->cluster(), config};
+  reset_annotations();
+  Job::replace(std::move(job));
+  replace_env(std::move(env));
+}
+
+}  // namespace epl

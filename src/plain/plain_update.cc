@@ -1,0 +1,60 @@
+#include "plain/plain_update.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config/libtorch.h"
+#include "runtime/update_on_devices.h"
+
+namespace epl {
+namespace {
+
+// Two parameters on one memory are updated one after the other, as LibTorch does.
+bool share_memory(const std::vector<ParameterGradient>& gradients) {
+  std::set<const void*> seen;
+  return std::any_of(gradients.begin(), gradients.end(), [&](const ParameterGradient& each) {
+    return each.parameter.has_storage() &&
+           !seen.insert(each.parameter.storage().unsafeGetStorageImpl()).second;
+  });
+}
+
+}  // namespace
+
+double clip_gradients(const PlainRun& plain, const ClipOptions& clip) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& gradient : plain.gradients()) {
+    if (gradient.defined()) gradients.push_back(gradient);
+  }
+  return clip_gradients(gradients, clip);
+}
+
+void update_plainly(Model& model, const PlainRun& plain, const HadGradient& had_gradient,
+                    DeviceTeam& team) {
+  const std::vector<at::Tensor>& gradients = plain.gradients();
+  std::vector<std::vector<ParameterGradient>> by_optimizer(model.optimizers().size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const auto& [name, parameter] = model.parameters()[i];
+    const bool had =
+        had_gradient(name, parameter, gradients[i].defined()) || plain.users_gradient(i).defined();
+    if (!gradients[i].defined() && !(had && kZeroGradLeavesZeros)) continue;
+    const at::Tensor gradient =
+        gradients[i].defined() ? gradients[i] : at::zeros_like(parameter.detach());
+    for (size_t optimizer : model.optimizers_of(parameter)) {
+      by_optimizer[optimizer].push_back({parameter, gradient, {}, {}});
+    }
+  }
+  for (size_t i = 0; i < by_optimizer.size(); ++i) {
+    if (by_optimizer[i].empty()) continue;
+    if (!share_memory(by_optimizer[i])) {
+      update_on_devices(model.update(i), by_optimizer[i], team);
+      continue;
+    }
+    for (const auto& each : by_optimizer[i]) {
+      update_on_devices(model.update(i), {each}, team);
+    }
+  }
+}
+
+}  // namespace epl

@@ -1,0 +1,27 @@
+// The end of a step that ran plainly: its gradients are clipped, and the optimizers go on with
+// them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "model/model.h"
+#include "plain/plain_run.h"
+#include "runtime/clip.h"
+#include "runtime/device_team.h"
+
+namespace epl {
+
+// Clips the reduced gradients in place, and gives the norm that they had before.
+double clip_gradients(const PlainRun& plain, const ClipOptions& clip);
+
+// Whether some earlier step gave a parameter a gradient. It is told whether this one does.
+using HadGradient =
+    std::function<bool(const std::string& name, const at::Tensor& parameter, bool has_one)>;
+
+// Each optimizer gets all its gradients at once. What had one before and has none now goes on with
+// zeros where the plain loop does.
+void update_plainly(Model& model, const PlainRun& plain, const HadGradient& had_gradient,
+                    DeviceTeam& team);
+
+}  // namespace epl
