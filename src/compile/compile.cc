@@ -21,7 +21,7 @@
 #include "passes/purify.h"
 #include "passes/tied_gradients.h"
 #include "plan/crossings.h"
-#include "plan/lower_pipeline.h"
+#include "plan/lower.h"
 #include "plan/schedules.h"
 #include "plan/shared_writes.h"
 
@@ -79,7 +79,6 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   LowerOptions lowering;
   lowering.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   lowering.replicas = placement.replicas;
-  lowering.slices = placement.stage_devices[0];
   lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
   lowering.end = end_options(cluster, config, options, placement);
   lowering.machine = machine_of(cluster);
@@ -87,28 +86,21 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   return lowering;
 }
 
-Plan lower_stages(const CompiledStep& step, const SlicedSteps& sliced, const ClusterShape& cluster,
-                  const Config& config, const LowerOptions& options) {
+Plan lower_roles(const CompiledStep& step, const SlicedSteps& sliced, const ClusterShape& cluster,
+                 const Config& config, const LowerOptions& options) {
   const Placement& placement = step.placement;
-  std::vector<Stage> stages;
+  std::vector<Role> roles;
   for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
     const int devices = placement.stage_devices[i];
     const auto found = sliced.find(devices);
-    stages.push_back(
+    roles.push_back(
         {&step.graph_of(i), devices, placement.stage_asked_by[i],
          placement.group(static_cast<int>(i)),
          found == sliced.end() ? std::vector<Layout>() : found->second.sharding.values});
   }
-  return lower_pipeline(step.recorded_for(1), stages,
-                        schedule_of(step.graph, cluster, config, placement), options);
-}
-
-Plan lower_roles(const CompiledStep& step, const LowerOptions& options) {
-  std::vector<const Graph*> roles;
-  for (size_t i = 0; i < step.placement.stage_devices.size(); ++i) {
-    roles.push_back(&step.graph_of(i));
-  }
-  return lower_parts(roles, options);
+  Schedule schedule;
+  if (placement.is_pipeline()) schedule = schedule_of(step.graph, cluster, config, placement);
+  return lower(step.recorded_for(1), roles, schedule, options);
 }
 
 // All that is decided about the step as a whole, but for how its values lie.
@@ -237,9 +229,8 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   for (size_t role = 0; role < step.parts.size(); ++role) {
     drop_repeated_gradients(cut, role, step.parts[role]);
   }
-  const LowerOptions lowering = lower_options(cluster, config, options, placement);
-  step.plan = placement.is_pipeline() ? lower_stages(step, sliced, cluster, config, lowering)
-                                      : lower_roles(step, lowering);
+  step.plan = lower_roles(step, sliced, cluster, config,
+                          lower_options(cluster, config, options, placement));
   step.plan.remarks = std::move(cut.remarks);
   for (auto& [devices, own] : sliced) {
     for (auto& remark : own.sharding.remarks) step.plan.remarks.push_back(std::move(remark));

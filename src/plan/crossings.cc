@@ -31,6 +31,11 @@ std::vector<bool> needed_elsewhere(const Graph& graph) {
 
 }  // namespace
 
+std::string name_of(const ChunkTask& task) {
+  const char* const names[] = {"forward ", "backward ", "weights "};
+  return concat(names[static_cast<size_t>(task.kind)], task.chunk);
+}
+
 std::vector<ChunkTask> tasks_of_nodes(const Graph& graph, bool splits_backward) {
   const std::vector<bool> needed = needed_elsewhere(graph);
   std::vector<ChunkTask> tasks;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -21,6 +22,7 @@ struct ChunkTask {
     return chunk == other.chunk && kind == other.kind;
   }
 };
+std::string name_of(const ChunkTask& task);  // "forward 0"
 
 // For each node the task that it belongs to. Where backward is split, its nodes that nothing but
 // the gradients of parameters need wait for kWeights.

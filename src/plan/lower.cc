@@ -1,91 +1,157 @@
 #include "plan/lower.h"
 
-#include <algorithm>
-
 #include "plan/program_parts.h"
-#include "plan/segment_builder.h"
+#include "plan/role_segments.h"
 #include "plan/stamp_costs.h"
+#include "plan/transfers.h"
 #include "program/verify.h"
 
 namespace epl {
 namespace {
 
-void add_instructions(const LowerOptions& options, const std::vector<int>& reduced,
-                      bool reduces_early, Program& program) {
-  for (int i = 0; i < options.micro_batches; ++i) {
+class Lowering {
+ public:
+  Lowering(const Graph& whole, const std::vector<Role>& roles, const Schedule& schedule,
+           const LowerOptions& options)
+      : roles_(roles), options_(options), step_(whole, schedule, options.micro_batches) {
+    plan_.micro_batches = options.micro_batches;
+    plan_.replicas = options.replicas;
+    plan_.schedule = schedule;
+  }
+
+  Plan run() {
+    for (size_t i = 0; i < step_.crossings().size(); ++i) add_transfers(i);
+    plan_.programs.resize(roles_.size());
+    for (size_t i = 0; i < roles_.size(); ++i) {
+      segments_.push_back(build_segments(roles_[i], step_, options_, plan_.programs[i]));
+    }
+    find_tied(plan_);
+    // A guard may send the step back to its start.
+    reduces_early_ = !options_.end.clips_each_replica && !plan_.has_guards();
+    for (size_t i = 0; i < roles_.size(); ++i) {
+      const auto stage = static_cast<size_t>(roles_[i].stage);
+      for (const auto& task : step_.schedule().stages[stage]) add_task(i, task);
+    }
+    add_step_end(options_.end, reduces_early_, plan_);
+    stamp_costs(plan_, options_.machine);
+    verify_plan(plan_);
+    return std::move(plan_);
+  }
+
+ private:
+  // What crosses is whole on every device of a stage: each receiver has one sender.
+  void add_transfers(size_t index) {
+    const Crossing& crossing = step_.crossings()[index];
+    const std::vector<size_t> senders = roles_with(crossing.from.chunk);
+    const std::vector<size_t> receivers = roles_with(crossing.to.chunk);
+    for (size_t i = 0; i < receivers.size(); ++i) {
+      const size_t from = senders[i % senders.size()];
+      plan_.transfers.push_back(make_transfer(crossing, roles_[from], roles_[receivers[i]]));
+      Transfer& transfer = plan_.transfers.back();
+      transfer.from = static_cast<int>(from);
+      transfer.to = static_cast<int>(receivers[i]);
+      transfer.name = name_of(crossing.from) + " to " + name_of(crossing.to);
+      crossing_of_transfer_.push_back(index);
+    }
+  }
+
+  std::vector<size_t> roles_with(int chunk) const {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < roles_.size(); ++i) {
+      if (roles_[i].stage == step_.schedule().stage_of(chunk)) found.push_back(i);
+    }
+    return found;
+  }
+
+  void add_task(size_t role, const Task& task) {
+    const auto program = static_cast<int>(role);
+    const ChunkTask here{task.kind, task.chunk};
+    const TaskSegments& segments = segments_[role].chunks.at(task.chunk).of(task.micro_batch);
+    auto& instructions = plan_.programs[role].instructions;
+    if (here == ChunkTask{}) instructions.push_back(load(role, task, segments));
+    for (size_t i = 0; i < plan_.transfers.size(); ++i) {
+      if (!(crossing(i).to == here) || plan_.transfers[i].to != program) continue;
+      instructions.push_back(move(Instruction::Kind::kReceive, i, task, segments));
+    }
+    Instruction run;
+    run.micro_batch = task.micro_batch;
+    run.segment = segments.segments[static_cast<size_t>(task.kind)];
+    add_run(role, here, run);
+    for (size_t i = 0; i < plan_.transfers.size(); ++i) {
+      if (!(crossing(i).from == here) || plan_.transfers[i].from != program) continue;
+      instructions.push_back(move(Instruction::Kind::kSend, i, task, segments));
+    }
+  }
+
+  // In a pipeline a micro batch does not lie at the leaves' own places.
+  Instruction load(size_t role, const Task& task, const TaskSegments& segments) const {
     Instruction load;
     load.kind = Instruction::Kind::kLoad;
-    load.micro_batch = i;
-    program.instructions.push_back(load);
-    Instruction run;
-    run.micro_batch = i;
-    run.segment = i == 0 ? 0 : 1;
-    const bool last = i + 1 == options.micro_batches;
-    if (last && options.replicas * options.slices > 1 && !reduced.empty()) {
-      add_last_run({run, reduced, options.most_reductions, reduces_early}, program);
-    } else {
+    load.micro_batch = task.micro_batch;
+    if (!step_.is_pipeline()) return load;
+    for (const auto& leaf : roles_[role].graph->leaves) {
+      const auto place = segments.places.find(leaf.value);
+      const bool loads = leaf.kind == Leaf::Kind::kInput && place != segments.places.end();
+      load.slots.push_back(loads ? place->second : kNoSlot);
+    }
+    return load;
+  }
+
+  const Crossing& crossing(size_t transfer) const {
+    return step_.crossings()[crossing_of_transfer_[transfer]];
+  }
+
+  Instruction move(Instruction::Kind kind, size_t transfer, const Task& task,
+                   const TaskSegments& segments) const {
+    Instruction instruction;
+    instruction.kind = kind;
+    instruction.micro_batch = task.micro_batch;
+    instruction.transfer = static_cast<int>(transfer);
+    for (ValueId id : crossing(transfer).values) {
+      instruction.slots.push_back(segments.places.at(id));
+    }
+    return instruction;
+  }
+
+  void add_run(size_t role, const ChunkTask& task, const Instruction& run) {
+    Program& program = plan_.programs[role];
+    const bool reduces = options_.replicas * program.devices > 1;
+    const bool last = run.micro_batch + 1 == options_.micro_batches;
+    std::vector<int> made;
+    if (reduces && last) made = gradients_to_reduce(role, task);
+    if (made.empty()) {
       program.instructions.push_back(run);
+    } else {
+      add_last_run({run, made, options_.most_reductions, reduces_early_}, program);
     }
   }
-}
 
-Program lower_program(const Graph& graph, const LowerOptions& options) {
-  Program program;
-  program.devices = options.slices;
-  add_leaves(graph, InputPlaces::kOne, program);
-  const bool accumulates = options.micro_batches > 1;
-  if (accumulates) {
-    for (const auto& gradient : graph.gradients) add_kept_gradient(graph, gradient, program);
-  }
-  const int64_t fixed = program.arena_bytes;
-
-  SegmentBuilder first(graph, program, options.backend,
-                       accumulates ? Accumulation::kFirst : Accumulation::kNone);
-  first.build("step");
-  int64_t largest = first.place_new_buffers(fixed);
-  if (accumulates) {
-    SegmentBuilder next(graph, program, options.backend, Accumulation::kNext);
-    next.build("step and accumulate");
-    largest = std::max(largest, next.place_new_buffers(fixed));
-  } else {
-    for (const auto& gradient : graph.gradients) {
-      program.gradients.push_back({gradient.parameter, first.slot_of(gradient.value)});
+  // Those that the task makes. What is tied is summed over programs at the end of the step.
+  std::vector<int> gradients_to_reduce(size_t role, const ChunkTask& task) const {
+    const std::vector<ChunkTask>& made_in = segments_[role].made_in;
+    std::vector<int> indices;
+    for (size_t i = 0; i < made_in.size(); ++i) {
+      const auto index = static_cast<int>(i);
+      const bool here = made_in[i] == task && !plan_.is_tied(static_cast<int>(role), index);
+      if (here) indices.push_back(index);
     }
+    return indices;
   }
-  program.arena_bytes = fixed + largest;
-  return program;
-}
 
-std::vector<int> gradients_to_reduce(const Plan& plan, size_t program) {
-  std::vector<int> indices;
-  for (size_t i = 0; i < plan.programs[program].gradients.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    if (!plan.is_tied(static_cast<int>(program), index)) indices.push_back(index);
-  }
-  return indices;
-}
+  const std::vector<Role>& roles_;
+  const LowerOptions& options_;
+  const StepTasks step_;
+  std::vector<size_t> crossing_of_transfer_;
+  std::vector<RoleSegments> segments_;  // by role
+  bool reduces_early_ = true;           // groups of gradients set out as a program reaches them
+  Plan plan_;
+};
 
 }  // namespace
 
-Plan lower(const Graph& graph, const LowerOptions& options) {
-  return lower_parts({&graph}, options);
-}
-
-Plan lower_parts(const std::vector<const Graph*>& parts, const LowerOptions& options) {
-  Plan plan;
-  plan.micro_batches = options.micro_batches;
-  plan.replicas = options.replicas;
-  for (const Graph* graph : parts) plan.programs.push_back(lower_program(*graph, options));
-  find_tied(plan);
-  // A guard may send the step back to its start.
-  const bool early = !options.end.clips_each_replica && !plan.has_guards();
-  for (size_t i = 0; i < plan.programs.size(); ++i) {
-    add_instructions(options, gradients_to_reduce(plan, i), early, plan.programs[i]);
-  }
-  add_step_end(options.end, early, plan);
-  stamp_costs(plan, options.machine);
-  verify_plan(plan);
-  return plan;
+Plan lower(const Graph& whole, const std::vector<Role>& roles, const Schedule& schedule,
+           const LowerOptions& options) {
+  return Lowering(whole, roles, schedule, options).run();
 }
 
 }  // namespace epl

@@ -5,6 +5,8 @@
 #include <regex>
 
 #include "ir/text.h"
+#include "plan/program_parts.h"
+#include "plan/test_lower.h"
 #include "program/text.h"
 
 namespace epl {
@@ -360,8 +362,10 @@ const char* const kTwoLayers = R"(graph
   return loss %5, metric GLOBAL_SUM "rest" %8, gradient "first" %7, gradient "second" %6
 )";
 
-std::string program_of(const LowerOptions& options) {
-  const std::string text = print_plan(lower(parse_graph(kTwoLayers), options), CostText::kLeftOut);
+std::string program_of(const LowerOptions& options, int devices = 1) {
+  const Graph graph = parse_graph(kTwoLayers);
+  const Plan plan = lower(graph, {{&graph, devices}}, {}, options);
+  const std::string text = print_plan(plan, CostText::kLeftOut);
   return "\n" + text.substr(0, text.find("leaves"));
 }
 
@@ -426,10 +430,8 @@ program 0
 
 TEST(Lower, ReducesAtTheEndWhereGradientsAreClippedFirst) {
   LowerOptions options;
-  options.replicas = 1;
-  options.slices = 2;
   options.end.clips_each_replica = true;
-  EXPECT_EQ(program_of(options), R"(
+  EXPECT_EQ(program_of(options, 2), R"(
 plan: 1 program, 1 micro batches, 1 replica of 2 devices, arena 384 B
 program 0
    0  load    micro batch 0

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "plan/lower.h"
 #include "plan/memory.h"
 
 namespace epl {
@@ -62,6 +61,17 @@ int groups_so_far(const Program& program) {
   return static_cast<int>(std::count_if(
       program.instructions.begin(), program.instructions.end(),
       [](const Instruction& each) { return each.kind == Instruction::Kind::kReduce; }));
+}
+
+// Gradients (indices into Program::gradients) in the order of `order`, in at most so many groups of
+// about equal bytes.
+std::vector<std::vector<int>> grouped(const Program& program, const std::vector<int>& order,
+                                      int groups) {
+  auto result = cut_into_groups(gradient_bytes(program, order), groups);
+  for (auto& group : result) {
+    for (int& i : group) i = order[static_cast<size_t>(i)];
+  }
+  return result;
 }
 
 }  // namespace
@@ -133,15 +143,6 @@ std::vector<std::vector<int>> cut_into_groups(const std::vector<int64_t>& bytes,
   return result;
 }
 
-std::vector<std::vector<int>> grouped(const Program& program, const std::vector<int>& order,
-                                      int groups) {
-  auto result = cut_into_groups(gradient_bytes(program, order), groups);
-  for (auto& group : result) {
-    for (int& i : group) i = order[static_cast<size_t>(i)];
-  }
-  return result;
-}
-
 void add_last_run(const LastRun& last, Program& program) {
   Instruction run = last.run;
   const Segment& segment = program.segments[static_cast<size_t>(run.segment)];
@@ -175,12 +176,12 @@ void add_last_run(const LastRun& last, Program& program) {
 
 void find_tied(Plan& plan) {
   std::map<int, std::vector<Plan::TiedGradient>> by_leaf;
-  for (size_t stage = 0; stage < plan.programs.size(); ++stage) {
-    const Program& program = plan.programs[stage];
+  for (size_t number = 0; number < plan.programs.size(); ++number) {
+    const Program& program = plan.programs[number];
     for (size_t i = 0; i < program.gradients.size(); ++i) {
       const int leaf = program.gradients[i].leaf;
       if (program.leaves[static_cast<size_t>(leaf)].shard.is_cut()) continue;
-      by_leaf[leaf].push_back({static_cast<int>(stage), static_cast<int>(i)});
+      by_leaf[leaf].push_back({static_cast<int>(number), static_cast<int>(i)});
     }
   }
   for (auto& [leaf, gradients] : by_leaf) {

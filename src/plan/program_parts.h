@@ -22,10 +22,8 @@ void add_leaves(const Graph& graph, InputPlaces inputs, Program& program);
 // Where the sum of a gradient over micro batches is kept.
 void add_kept_gradient(const Graph& graph, const Gradient& gradient, Program& program);
 
-// Gradients (indices into Program::gradients) in the order of `order`, in at most so many groups of
-// about equal bytes.
-std::vector<std::vector<int>> grouped(const Program& program, const std::vector<int>& order,
-                                      int groups);
+// Cuts what has so many bytes, in this order, into at most `groups` runs of about equal bytes.
+std::vector<std::vector<int>> cut_into_groups(const std::vector<int64_t>& bytes, int groups);
 
 // Appends the last run of a segment, in pieces: after each, one group of the gradients `made` in it
 // is ready and sets out while the next piece computes. Where nothing may set out before the end of

@@ -26,34 +26,24 @@ Operand constant_operand(c10::IValue constant) {
   return operand;
 }
 
+void put_region(const Region& region, int64_t base, Program& program) {
+  for (size_t i = 0; i < region.buffers.size(); ++i) {
+    const auto buffer = static_cast<size_t>(region.buffers[i]);
+    program.buffers[buffer].offset = base + region.places.offsets[i];
+  }
+}
+
 }  // namespace
 
-SegmentBuilder::SegmentBuilder(const Graph& graph, Program& program, c10::DispatchKey backend,
-                               Accumulation accumulation)
-    : graph_(graph),
-      program_(program),
-      backend_(backend),
-      accumulation_(accumulation),
-      first_buffer_(program.buffers.size()) {
-  for (size_t i = 0; i < graph.leaves.size(); ++i) {
-    slots_[graph.leaves[i].value] = program.leaves[i].slot;
-  }
-  for (const auto& node : graph.nodes) nodes_.push_back(&node);
-  std::set<ValueId> all;
-  for (ValueId id = 0; id < graph.value_count(); ++id) all.insert(id);
-  find_extents(all);
-  for (size_t i = 0; i < graph.gradients.size(); ++i) {
-    gradient_of_[graph.gradients[i].value] = i;
-  }
-  find_dynamic();
-  const auto keep = [&](ValueId id) { to_the_end_.insert(graph_.value(id).storage); };
-  keep(graph_.loss);
-  for (const auto& metric : graph_.metrics) keep(metric.value);
-  if (accumulation_ == Accumulation::kNone) {
-    for (const auto& gradient : graph_.gradients) keep(gradient.value);
-  }
-  find_kept();
-  find_last_uses();
+int64_t Regions::shared_bytes() const {
+  int64_t most = 0;
+  for (const auto& region : shared) most = std::max(most, region.places.total);
+  return most;
+}
+
+void put(const Regions& regions, int64_t shared, int64_t activations, Program& program) {
+  for (const auto& region : regions.shared) put_region(region, shared, program);
+  put_region(regions.activations, activations, program);
 }
 
 SegmentBuilder::SegmentBuilder(const Graph& graph, const std::vector<SegmentPart>& parts,
@@ -62,8 +52,8 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, const std::vector<SegmentPart
     : graph_(graph),
       program_(program),
       backend_(backend),
-      accumulation_(Accumulation::kFirst),
       first_buffer_(program.buffers.size()),
+      has_one_part_(parts.size() == 1),
       gradient_of_(std::move(gradients)) {
   for (size_t i = 0; i < graph.leaves.size(); ++i) {
     const SlotId slot = program.leaves[i].slot;
@@ -88,7 +78,6 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, const std::vector<SegmentPart
   }
   find_extents(used);
   find_dynamic();
-  find_kept();
   find_last_uses();
 }
 
@@ -367,6 +356,7 @@ void SegmentBuilder::accumulate(ValueId id) {
   }
 }
 
+// Of several parts another one may read it: there it stays until it is made anew.
 void SegmentBuilder::add_frees() {
   std::set<SlotId> stay;
   for (const auto& gradient : program_.gradients) stay.insert(gradient.slot);
@@ -374,30 +364,6 @@ void SegmentBuilder::add_frees() {
   for (const auto& [slot, call] : last_use_) {
     if (stay.count(slot) == 0) segment_.calls[call].frees.push_back(slot);
   }
-}
-
-void SegmentBuilder::build(const std::string& name) {
-  segment_.name = name;
-  borders_.push_back(0);
-  for (const auto& leaf : program_.leaves) {
-    if (leaf.kind != PlanLeaf::Kind::kTensor) touch(leaf.slot);
-  }
-  for (const Node* node : nodes_) lower_node(*node);
-  SegmentOutputs outputs;
-  outputs.loss = slot_of(graph_.loss);
-  for (const auto& metric : graph_.metrics) {
-    outputs.metrics.push_back({metric.collection, metric.name, slot_of(metric.value)});
-  }
-  for (const auto& gradient : graph_.gradients) slot_of(gradient.value);
-  add_frees();
-  for (ValueId root : to_the_end_) {
-    const auto buffer = buffers_.find(root);
-    if (buffer != buffers_.end() && lifetimes_.count(buffer->second) != 0) {
-      lifetimes_[buffer->second].last = static_cast<int>(segment_.calls.size());
-    }
-  }
-  program_.segments.push_back(std::move(segment_));
-  program_.outputs.push_back(std::move(outputs));
 }
 
 int SegmentBuilder::build(const SegmentPart& part, Accumulation accumulation) {
@@ -419,6 +385,7 @@ int SegmentBuilder::build(const SegmentPart& part, Accumulation accumulation) {
     touch(outputs.metrics.back().slot);
   }
   for (ValueId id : part.taken) touch(slot_of(id));
+  if (has_one_part_) add_frees();
   for (ValueId root : to_the_end_) {
     const auto buffer = buffers_.find(root);
     if (buffer != buffers_.end() && lifetimes_.count(buffer->second) != 0) {
@@ -443,60 +410,30 @@ bool SegmentBuilder::in_one_segment(const Lifetime& lifetime) const {
   return next == borders_.end() || lifetime.last < *next;
 }
 
-SegmentBuilder::Places SegmentBuilder::place_where(
-    const std::function<bool(const Lifetime&)>& wanted) const {
-  Places places;
+Region SegmentBuilder::region_of(const std::function<bool(const Lifetime&)>& wanted) const {
+  Region region;
   std::vector<Lifetime> lifetimes;
   for (const auto& [buffer, lifetime] : lifetimes_) {
     if (static_cast<size_t>(buffer) < first_buffer_ || !wanted(lifetime)) continue;
-    places.buffers.push_back(buffer);
+    region.buffers.push_back(buffer);
     lifetimes.push_back(lifetime);
   }
-  places.placement = place_buffers(lifetimes);
-  return places;
+  region.places = place_buffers(lifetimes);
+  return region;
 }
 
-std::vector<SegmentBuilder::Places> SegmentBuilder::shared_places() const {
-  std::vector<Places> places;
+Regions SegmentBuilder::find_regions() const {
+  Regions regions;
   for (size_t i = 0; i < borders_.size(); ++i) {
     const int begin = borders_[i];
     const int end = i + 1 < borders_.size() ? borders_[i + 1] : std::numeric_limits<int>::max();
-    places.push_back(place_where([&](const Lifetime& lifetime) {
+    regions.shared.push_back(region_of([&](const Lifetime& lifetime) {
       return in_one_segment(lifetime) && lifetime.first >= begin && lifetime.first < end;
     }));
   }
-  return places;
-}
-
-SegmentBuilder::Places SegmentBuilder::activation_places() const {
-  return place_where([&](const Lifetime& lifetime) { return !in_one_segment(lifetime); });
-}
-
-void SegmentBuilder::put(const Places& places, int64_t base) {
-  for (size_t i = 0; i < places.buffers.size(); ++i) {
-    const auto buffer = static_cast<size_t>(places.buffers[i]);
-    program_.buffers[buffer].offset = base + places.placement.offsets[i];
-  }
-}
-
-int64_t SegmentBuilder::place_new_buffers(int64_t base) {
-  const Places places = place_where([](const Lifetime&) { return true; });
-  put(places, base);
-  return places.placement.total;
-}
-
-SegmentBuilder::Bytes SegmentBuilder::bytes() const {
-  Bytes bytes;
-  for (const auto& places : shared_places()) {
-    bytes.shared = std::max(bytes.shared, places.placement.total);
-  }
-  bytes.activations = activation_places().placement.total;
-  return bytes;
-}
-
-void SegmentBuilder::place_new_buffers(int64_t shared, int64_t activations) {
-  for (const auto& places : shared_places()) put(places, shared);
-  put(activation_places(), activations);
+  regions.activations =
+      region_of([&](const Lifetime& lifetime) { return !in_one_segment(lifetime); });
+  return regions;
 }
 
 }  // namespace epl

@@ -1,10 +1,18 @@
 // Builds segments of a Program: the calls of some nodes in order, and the lifetimes of their
 // buffers.
 //
-// A step on one device is one segment. A chunk of a pipeline is built as several (forward,
-// backward, weights), which run at different times with other segments in between: values that
-// only one of them touches lie in memory that all segments share, the others in an activation slot
-// of the micro batch.
+// A step without a pipeline has one part. A chunk of a pipeline has several (forward, backward,
+// weights), which run at different times with other segments in between: values that only one
+// segment touches lie in memory that all segments share, the others in an activation slot of the
+// micro batch.
+//
+//   SegmentBuilder builder(graph, {part}, gradients, program, backend);
+//   builder.mark();
+//   const int first = builder.build(part, Accumulation::kFirst);
+//   builder.rewind();
+//   const int next = builder.build(part, Accumulation::kNext);
+//   const Regions regions = builder.find_regions();
+//   put(regions, shared, activations, program);
 #pragma once
 
 #include <functional>
@@ -37,20 +45,31 @@ struct SegmentPart {
   int chunk = 0;
 };
 
+// Buffers that lie together, and their places from its begin on.
+struct Region {
+  std::vector<int> buffers;
+  BufferPlaces places;
+};
+
+// Where the buffers lie that a builder has made.
+struct Regions {
+  std::vector<Region> shared;  // by segment: what it alone touches. One of them runs at a time
+  Region activations;          // what several segments touch
+
+  int64_t shared_bytes() const;
+};
+void put(const Regions& regions, int64_t shared, int64_t activations, Program& program);
+
 class SegmentBuilder {
  public:
-  // All nodes of the graph. Leaves and kept gradients of `program` must have their slots.
-  SegmentBuilder(const Graph& graph, Program& program, c10::DispatchKey backend,
-                 Accumulation accumulation);
-
-  // The nodes of the parts that will be built. `gradients`: value -> index of Program::gradients.
+  // For the nodes of the parts that will be built. Leaves and kept gradients of `program` have
+  // their slots, up to inputs that lie where each micro batch has them. `gradients`: value -> index
+  // of Program::gradients.
   SegmentBuilder(const Graph& graph, const std::vector<SegmentPart>& parts,
                  std::map<ValueId, size_t> gradients, Program& program, c10::DispatchKey backend);
 
-  // Appends segment and outputs to the program. The places of new buffers are from 0 on.
-  void build(const std::string& name);
-
-  // Appends the segment of one part; parts come in the order in which they run. Returns its number.
+  // Appends the segment of one part, and its outputs, to the program; parts come in the order in
+  // which they run. Returns its number.
   int build(const SegmentPart& part, Accumulation accumulation);
 
   // Parts built after mark() can be built again after rewind(), with another accumulation.
@@ -59,27 +78,11 @@ class SegmentBuilder {
 
   SlotId slot_of(ValueId id);
 
-  // Bytes that the new buffers take.
-  int64_t place_new_buffers(int64_t base);
-
-  // The same in two: buffers that only one segment touches from `shared` on, those of each segment
-  // from its begin; the others from `activations` on.
-  struct Bytes {
-    int64_t shared = 0;
-    int64_t activations = 0;
-  };
-  Bytes bytes() const;
-  void place_new_buffers(int64_t shared, int64_t activations);
+  // When all is built.
+  Regions find_regions() const;
 
  private:
-  struct Places {
-    std::vector<int> buffers;
-    BufferPlaces placement;
-  };
-  Places place_where(const std::function<bool(const Lifetime&)>& wanted) const;
-  void put(const Places& places, int64_t base);
-  std::vector<Places> shared_places() const;
-  Places activation_places() const;
+  Region region_of(const std::function<bool(const Lifetime&)>& wanted) const;
   bool in_one_segment(const Lifetime& lifetime) const;
   void find_extents(const std::set<ValueId>& used);
   int now() const { return first_position_ + static_cast<int>(segment_.calls.size()); }
@@ -106,8 +109,9 @@ class SegmentBuilder {
   const Graph& graph_;
   Program& program_;
   const c10::DispatchKey backend_;
-  Accumulation accumulation_;
+  Accumulation accumulation_ = Accumulation::kNone;
   const size_t first_buffer_;
+  const bool has_one_part_;
   std::vector<const Node*> nodes_;
 
   Segment segment_;
@@ -118,16 +122,16 @@ class SegmentBuilder {
     std::map<ValueId, int> buffers;
   } mark_;
   std::map<ValueId, SlotId> slots_;
-  std::map<ValueId, int> buffers_;            // by root
-  std::map<ValueId, int64_t> extents_;        // by root
-  std::set<ValueId> dynamic_;                 // values made by operators
-  std::set<ValueId> to_the_end_;              // roots that live until the last segment ends
-  std::set<ValueId> outlives_;                // roots that are read when a segment has ended
-  std::map<ValueId, size_t> gradient_of_;     // value -> index of gradient
-  std::map<ValueId, size_t> kept_root_;       // kFirst: root -> index of gradient
-  std::map<int, Lifetime> lifetimes_;         // by buffer
-  std::map<ValueId, const Node*> last_node_;  // by root: the last that reads or writes it
-  std::map<SlotId, size_t> last_use_;         // of slots made by operators, in this segment
+  std::map<ValueId, int> buffers_;               // by root
+  std::map<ValueId, int64_t> extents_;           // by root
+  std::set<ValueId> dynamic_;                    // values made by operators
+  std::set<ValueId> to_the_end_;                 // roots that live until the last segment ends
+  std::set<ValueId> outlives_;                   // roots that are read when a segment has ended
+  const std::map<ValueId, size_t> gradient_of_;  // value -> index of gradient
+  std::map<ValueId, size_t> kept_root_;          // kFirst: root -> index of gradient
+  std::map<int, Lifetime> lifetimes_;            // by buffer
+  std::map<ValueId, const Node*> last_node_;     // by root: the last that reads or writes it
+  std::map<SlotId, size_t> last_use_;            // of slots made by operators, in this segment
 };
 
 }  // namespace epl

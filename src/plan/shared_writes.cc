@@ -63,7 +63,7 @@ class SharedWrites {
 
   // A tensor that goes to another chunk is handed over as it was when its value was made: who reads
   // it by a name from before the write has it as written only where all three are in one chunk. Who
-  // may touch state is asked when the stages are known (lower_pipeline).
+  // may touch state is asked when memory is bound (runtime/bound_step.h).
   bool misses(const Write& write, size_t reader, ValueId id) const {
     if (state_.count(storage(id)) != 0 || write.node >= reader) return false;
     const auto maker = makers_.index_of(id);

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "plan/lower.h"
-#include "plan/lower_pipeline.h"
-#include "plan/schedules.h"
+#include "plan/test_lower.h"
 #include "program/parse.h"
 #include "program/text.h"
 

@@ -14,14 +14,14 @@ std::string describe(const Graph& graph, ValueId id) {
                 ", ", print_type(graph.value(id).type));
 }
 
-Layout layout_at(const Stage& stage, ValueId id) {
-  return static_cast<size_t>(id) < stage.layouts.size() ? stage.layouts[static_cast<size_t>(id)]
-                                                        : Layout::whole();
+Layout layout_at(const Role& role, ValueId id) {
+  return static_cast<size_t>(id) < role.layouts.size() ? role.layouts[static_cast<size_t>(id)]
+                                                       : Layout::whole();
 }
 
-int64_t rows_at(const Stage& stage, ValueId id, int dim) {
-  const int64_t here = stage.graph->value(id).type.sizes[static_cast<size_t>(dim)];
-  return layout_at(stage, id).is_cut() ? here * stage.devices : here;
+int64_t rows_at(const Role& role, ValueId id, int dim) {
+  const int64_t here = role.graph->value(id).type.sizes[static_cast<size_t>(dim)];
+  return layout_at(role, id).is_cut() ? here * role.devices : here;
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::vector<Transfer::Rows> common_rows(int64_t rows, TransferEnd from, Transfer
   return found;
 }
 
-Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage& to) {
+Transfer make_transfer(const Crossing& crossing, const Role& from, const Role& to) {
   Transfer transfer;
   transfer.items.resize(crossing.values.size());
   for (size_t i = 0; i < crossing.values.size(); ++i) {

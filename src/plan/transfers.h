@@ -1,8 +1,8 @@
-// How what crosses from one stage to another is cut over their devices.
+// How what crosses from one stage of a pipeline to another is cut over their devices.
 #pragma once
 
 #include "plan/crossings.h"
-#include "plan/lower_pipeline.h"
+#include "plan/lower.h"
 #include "program/program.h"
 
 namespace epl {
@@ -15,8 +15,8 @@ struct TransferEnd {
 };
 std::vector<Transfer::Rows> common_rows(int64_t rows, TransferEnd from, TransferEnd to);
 
-// Where the stages have as many devices each device has one peer; else rows are gathered and cut
+// Where both roles have as many devices each device has one peer; else rows are gathered and cut
 // anew along the dimension in which they lie. Throws epl::Error for a value without dimensions.
-Transfer make_transfer(const Crossing& crossing, const Stage& from, const Stage& to);
+Transfer make_transfer(const Crossing& crossing, const Role& from, const Role& to);
 
 }  // namespace epl

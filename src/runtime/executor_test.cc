@@ -5,7 +5,7 @@
 #include <torch/library.h>
 
 #include "ir/text.h"
-#include "plan/lower.h"
+#include "plan/test_lower.h"
 #include "runtime/device_memory.h"
 
 namespace epl {

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "ir/text.h"
 #include "model/torch_optimizer.h"
-#include "plan/lower.h"
+#include "plan/test_lower.h"
 
 namespace epl {
 namespace {
@@ -207,7 +207,7 @@ TEST(StepEnd, RefusesToBindAClipOfAPartOfAParameter) {
     LowerOptions options;
     options.end.clips_reduced = true;
     const Graph graph = parse_graph(kGraph);
-    return lower_parts({&graph, &graph}, options);
+    return lower(graph, {{&graph}, {&graph}}, {}, options);
   }();
   for (auto& each : plan.programs[1].instructions) {
     if (each.kind == Instruction::Kind::kClip) each.gradients.clear();

@@ -7,8 +7,7 @@
 
 #include "base/check.h"
 #include "ir/text.h"
-#include "plan/lower_pipeline.h"
-#include "plan/schedules.h"
+#include "plan/test_lower.h"
 #include "program/parse.h"
 #include "program/text.h"
 #include "sim/simulate.h"
@@ -62,19 +61,13 @@ struct Request {
 };
 
 Plan plan_of(const Request& request) {
-  Graph graph = parse_graph(graph_of(request.chunks));
-  for (auto& node : graph.nodes) node.chunk = node.taskgraph;
   ScheduleRequest asked;
   asked.strategy = request.strategy;
   asked.stages = request.stages;
-  asked.chunks_per_stage = request.chunks / request.stages;
-  asked.micro_batches = request.micro_batches;
   LowerOptions options;
   options.micro_batches = request.micro_batches;
   options.replicas = request.replicas;
-  std::vector<Stage> stages;
-  for (int i = 0; i < request.stages; ++i) stages.push_back({&graph, 1, "", i});
-  return lower_pipeline(graph, stages, make_schedule(asked), options);
+  return lower_stages(parse_graph(graph_of(request.chunks)), asked, options);
 }
 
 // "F0 0-1": kind, micro batch if any, begin and end.
