@@ -12,7 +12,7 @@
 namespace epl {
 
 bool reads_rows(int worker, const Placement& placement, const Cluster& cluster) {
-  return !placement.devices_of_group(0, worker, cluster).empty();
+  return !placement.devices_of_stage(0, worker, cluster).empty();
 }
 
 int reader_for(int worker, const Placement& placement, const Cluster& cluster) {
@@ -30,7 +30,7 @@ WorkerShares shares_of(const Placement& placement, const Cluster& cluster) {
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
     if (!reads_rows(worker, placement, cluster)) continue;
     if (worker == reader) shares.worker = static_cast<int>(shares.replicas.size());
-    const auto devices = placement.devices_of_group(0, worker, cluster).size();
+    const auto devices = placement.devices_of_stage(0, worker, cluster).size();
     shares.replicas.push_back(static_cast<int>(devices));
   }
   return shares;
@@ -38,8 +38,8 @@ WorkerShares shares_of(const Placement& placement, const Cluster& cluster) {
 
 Shares shares_here(const Placement& placement, const Cluster& cluster, const Config& config) {
   const int worker = reader_for(cluster.worker_index, placement, cluster);
-  const auto readers = static_cast<int>(placement.devices_of_group(0, worker, cluster).size());
-  const int devices = std::min(placement.devices_of_group(0), readers);
+  const auto readers = static_cast<int>(placement.devices_of_stage(0, worker, cluster).size());
+  const int devices = std::min(placement.devices_of_stage(0), readers);
   Shares shares;
   // Devices that operators are cut over all look at the same micro batch.
   shares.slices = placement.parts(0) > 1 ? 1 : devices;
@@ -51,14 +51,14 @@ Shares shares_here(const Placement& placement, const Cluster& cluster, const Con
 
 int times_of_rows(const Placement& placement, const Cluster& cluster) {
   const int worker = reader_for(cluster.worker_index, placement, cluster);
-  const auto readers = static_cast<int>(placement.devices_of_group(0, worker, cluster).size());
-  const int all = placement.devices_of_group(0);
+  const auto readers = static_cast<int>(placement.devices_of_stage(0, worker, cluster).size());
+  const int all = placement.devices_of_stage(0);
   return all / std::min(all, readers);
 }
 
 size_t slices_of(const DeviceBatches& batches, const Placement& placement) {
   if (placement.parts(0) > 1) return 1;
-  return std::min(static_cast<size_t>(placement.devices_of_group(0)), batches.size());
+  return std::min(static_cast<size_t>(placement.devices_of_stage(0)), batches.size());
 }
 
 const Batch& micro_batch_of(const DeviceBatches& batches, const Placement& placement, size_t reader,
@@ -73,11 +73,11 @@ const Batch& micro_batch_of(const DeviceBatches& batches, const Placement& place
 
 std::optional<size_t> batch_of(int device, const Placement& placement, const Cluster& cluster) {
   const Place place = placement.place(cluster.first_device() + device);
-  const bool reads = placement.group(place.stage) == 0;
+  const bool reads = placement.stage_of(place.role) == 0;
   std::vector<std::pair<int, int>> readers;  // replica and slice
   for (int each = 0; each < cluster.local_devices(); ++each) {
     const Place other = placement.place(cluster.first_device() + each);
-    if (placement.group(other.stage) != 0) continue;
+    if (placement.stage_of(other.role) != 0) continue;
     const std::pair<int, int> reader{other.replica, other.slice};
     const auto known = std::find(readers.begin(), readers.end(), reader);
     const bool same_slice = !reads || other.slice == place.slice;

@@ -19,8 +19,8 @@ Cluster cluster_of(std::vector<int> devices, int worker) {
 Placement two_stages(int replicas, int first_stage_devices = 1) {
   Placement placement;
   placement.replicas = replicas;
-  placement.stage_devices = {first_stage_devices, 1};
-  placement.stage_groups = {0, 1};
+  placement.role_devices = {first_stage_devices, 1};
+  placement.role_stages = {0, 1};
   return placement;
 }
 
@@ -44,8 +44,8 @@ TEST(Readers, AWorkerWithoutAFirstStageRecordsByTheShapeOfThoseThatRead) {
 TEST(Readers, DevicesThatOperatorsAreCutOverShareAMicroBatch) {
   Placement placement;
   placement.replicas = 2;
-  placement.stage_devices = {1, 1};
-  placement.stage_groups = {0, 0};
+  placement.role_devices = {1, 1};
+  placement.role_stages = {0, 0};
   const Shares shares = shares_here(placement, cluster_of({4}, 0), Config());
   EXPECT_EQ(shares.slices, 1);
   EXPECT_EQ(shares.replicas, 2);

@@ -45,7 +45,7 @@ Schedule schedule_of(const Graph& graph, const ClusterShape& cluster, const Conf
                      const Placement& placement) {
   ScheduleRequest request;
   request.strategy = config.get<std::string>("pipeline.strategy");
-  request.stages = placement.groups();
+  request.stages = placement.stages();
   request.chunks_per_stage = chunk_count(graph) / request.stages;
   request.micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   if (request.strategy == "ZeroBubble") {
@@ -90,12 +90,12 @@ Plan lower_roles(const CompiledStep& step, const SlicedSteps& sliced, const Clus
                  const Config& config, const LowerOptions& options) {
   const Placement& placement = step.placement;
   std::vector<Role> roles;
-  for (size_t i = 0; i < placement.stage_devices.size(); ++i) {
-    const int devices = placement.stage_devices[i];
+  for (size_t i = 0; i < placement.role_devices.size(); ++i) {
+    const int devices = placement.role_devices[i];
     const auto found = sliced.find(devices);
     roles.push_back(
-        {&step.graph_of(i), devices, placement.stage_asked_by[i],
-         placement.group(static_cast<int>(i)),
+        {&step.graph_of(i), devices, placement.role_asked_by[i],
+         placement.stage_of(static_cast<int>(i)),
          found == sliced.end() ? std::vector<Layout>() : found->second.sharding.values});
   }
   Schedule schedule;
@@ -108,7 +108,7 @@ void decide(Graph& whole, const std::vector<int>& cuts, const Config& config,
             const Placement& placement) {
   const size_t taskgraphs = cuts.empty() ? whole.taskgraphs.size() : cuts.size() + 1;
   run_passes(whole, step_passes(config, placement, cuts, taskgraphs).whole);
-  if (placement.is_pipeline()) settle_shared_writes(whole, placement.groups(), placement.asked_by);
+  if (placement.is_pipeline()) settle_shared_writes(whole, placement.stages(), placement.asked_by);
 }
 
 // Several micro batches or replicas make up a step: what their mean is to all rows.
@@ -137,7 +137,7 @@ void take_graphs(Graph whole, SlicedSteps& sliced, const PassList& passes, Compi
   const bool crosses = placement.is_pipeline();
   if (crosses || (step.parts.empty() && sliced.empty())) run_passes(whole, passes);
   if (crosses || sliced.empty()) step.other.emplace(1, std::move(whole));
-  auto first = step.other.extract(placement.stage_devices[0]);
+  auto first = step.other.extract(placement.role_devices[0]);
   step.graph = std::move(first.mapped());
 }
 

@@ -55,7 +55,7 @@ struct CompiledStep {
   // What the program of this number runs.
   const Graph& graph_of(size_t role) const {
     if (role < parts.size() && !parts[role].leaves.empty()) return parts[role];
-    return recorded_for(placement.stage_devices[role]);
+    return recorded_for(placement.role_devices[role]);
   }
 };
 

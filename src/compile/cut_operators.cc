@@ -58,17 +58,17 @@ void check_strided(const ShardingRequest& request) {
   }
 }
 
-// The devices that the operators of a group are cut over, as the first replica has them.
-Machine machine_of_group(const Placement& placement, const ClusterShape& cluster, int group) {
+// The devices that the operators of a stage are cut over, as the first replica has them.
+Machine machine_of_stage(const Placement& placement, const ClusterShape& cluster, int stage) {
   std::vector<int> devices;
-  for (int stage : placement.stages_of(group)) devices.push_back(placement.device({0, stage, 0}));
+  for (int role : placement.roles_of(stage)) devices.push_back(placement.device({0, role, 0}));
   return machine_of(cluster, devices);
 }
 
 // Whether the first stage lies on several workers, each of which has rows of its own.
 bool inputs_are_cut(const Placement& placement, const ClusterShape& cluster) {
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
-    const size_t here = placement.devices_of_group(0, worker, cluster).size();
+    const size_t here = placement.devices_of_stage(0, worker, cluster).size();
     if (here > 0 && here < static_cast<size_t>(placement.parts(0))) return true;
   }
   return false;
@@ -100,19 +100,19 @@ class OperatorCutter {
         state_(state) {}
 
   CutStep run() {
-    cut_.parts.resize(static_cast<size_t>(placement_.stages()));
+    cut_.parts.resize(static_cast<size_t>(placement_.roles()));
     cut_.repeated.resize(cut_.parts.size());
     cut_.is_cut.resize(cut_.parts.size(), false);
-    for (int group = 0; group < placement_.groups(); ++group) {
-      if (placement_.parts(group) > 1) cut(group);
+    for (int stage = 0; stage < placement_.stages(); ++stage) {
+      if (placement_.parts(stage) > 1) cut(stage);
     }
     return std::move(cut_);
   }
 
  private:
-  void cut(int group) {
-    const std::vector<int> roles = placement_.stages_of(group);
-    const ShardingRequest request = request_for(group, roles);
+  void cut(int stage) {
+    const std::vector<int> roles = placement_.roles_of(stage);
+    const ShardingRequest request = request_for(stage, roles);
     check_strided(request);
     const Sharding sharding = choose_layouts(request);
     const std::vector<bool> of_all = gradients_of_all(request, sharding);
@@ -124,27 +124,27 @@ class OperatorCutter {
     }
     for (const auto& remark : sharding.remarks) {
       const bool named = placement_.is_pipeline();
-      cut_.remarks.push_back(named ? concat("stage ", group, ": ", remark) : remark);
+      cut_.remarks.push_back(named ? concat("stage ", stage, ": ", remark) : remark);
     }
     if (placement_.is_pipeline()) return;
     cut_.loss = sharding.loss;
     cut_.metrics = sharding.metrics;
   }
 
-  ShardingRequest request_for(int group, const std::vector<int>& roles) const {
+  ShardingRequest request_for(int stage, const std::vector<int>& roles) const {
     const Graph& whole = recording_.whole;
     ShardingRequest request{whole, static_cast<int>(roles.size())};
     request.homes = homes_of_leaves(whole, state_);
-    request.machine = machine_of_group(placement_, cluster_, group);
+    request.machine = machine_of_stage(placement_, cluster_, stage);
     if (!placement_.is_pipeline()) {
       request.asked_by = placement_.asked_by;
       request.inputs_are_cut = inputs_are_cut(placement_, cluster_);
       ask_for_slices(request);
       return request;
     }
-    request.asked_by = placement_.stage_asked_by[static_cast<size_t>(roles[0])];
+    request.asked_by = placement_.role_asked_by[static_cast<size_t>(roles[0])];
     for (const auto& node : whole.nodes) {
-      request.inside.push_back(node.chunk % placement_.groups() == group);
+      request.inside.push_back(node.chunk % placement_.stages() == stage);
     }
     return request;
   }

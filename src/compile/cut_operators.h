@@ -17,7 +17,7 @@
 
 namespace epl {
 
-// By role, as Placement::stage_devices.
+// By role, as Placement::role_devices.
 struct CutStep {
   std::vector<bool> is_cut;
   std::vector<Graph> parts;  // what the role runs; empty for those that are not cut

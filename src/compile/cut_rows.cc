@@ -18,8 +18,8 @@ bool takes_all_rows(const Config& config) {
 }
 
 int devices_of_chunk(const Placement& placement, int chunk) {
-  const std::vector<int> roles = placement.stages_of(chunk % placement.groups());
-  return placement.stage_devices[static_cast<size_t>(roles[0])];
+  const std::vector<int> roles = placement.roles_of(chunk % placement.stages());
+  return placement.role_devices[static_cast<size_t>(roles[0])];
 }
 
 // What goes between stages that do not cut their rows alike.
@@ -37,8 +37,8 @@ std::set<ValueId> values_cut_anew(const Graph& whole, const Placement& placement
 // Those of the first role that has so many, in the first replica.
 Machine machine_of_slices(const Placement& placement, const ClusterShape& cluster, int devices) {
   std::vector<int> numbers;
-  for (int role = 0; role < placement.stages() && numbers.empty(); ++role) {
-    if (placement.stage_devices[static_cast<size_t>(role)] != devices) continue;
+  for (int role = 0; role < placement.roles() && numbers.empty(); ++role) {
+    if (placement.role_devices[static_cast<size_t>(role)] != devices) continue;
     for (int slice = 0; slice < devices; ++slice) {
       numbers.push_back(placement.device({0, role, slice}));
     }
@@ -67,8 +67,8 @@ void check_even(const Graph& whole, int parts, const std::string& over,
 
 void check_even(const Graph& whole, const Placement& placement) {
   int all = 1;
-  for (int devices : placement.stage_devices) all = std::lcm(all, devices);
-  const std::string stages = concat("stages of ", join(placement.stage_devices, ", "));
+  for (int devices : placement.role_devices) all = std::lcm(all, devices);
+  const std::string stages = concat("stages of ", join(placement.role_devices, ", "));
   check_even(whole, all, placement.is_pipeline() ? stages : concat(all), placement.asked_by);
 }
 
@@ -79,7 +79,7 @@ SlicedSteps cut_rows(const Graph& whole, const Placement& placement, const Clust
   check_even(whole, placement);
   SlicedSteps steps;
   const std::set<ValueId> settled = values_cut_anew(whole, placement);
-  for (const int devices : placement.stage_devices) {
+  for (const int devices : placement.role_devices) {
     if (devices == 1 || steps.count(devices) != 0) continue;
     SliceRequest request{whole, devices};
     request.machine = machine_of_slices(placement, cluster, devices);

@@ -21,7 +21,7 @@ namespace F = torch::nn::functional;
 class CutRowsTest : public testing::Test {
  protected:
   CutRowsTest() : net(6, 4) {
-    placement.stage_devices = {2};
+    placement.role_devices = {2};
     placement.asked_by = "epl::replicate(2)";
     for (const auto& entry : net->named_parameters()) {
       parameters.emplace_back(entry.key(), entry.value());

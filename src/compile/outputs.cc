@@ -19,7 +19,7 @@ void find_programs(Plan& plan) {
 
 // Addends are summed, rows put one behind the other; what is whole they all have.
 void find_devices(const Placement& placement, Layout layout, PlanOutput& output) {
-  output.devices = placement.devices_of_group(placement.group(output.program));
+  output.devices = placement.devices_of_stage(placement.stage_of(output.program));
   output.all_alike = output.devices > 1 && layout.is_whole();
   if (layout.is_partial()) output.merge = SliceMerge::kSum;
   if (layout.is_cut()) {
@@ -43,7 +43,7 @@ double seed_for(const Plan& plan, bool averages) {
 LayoutsOfRoles output_layouts(const Placement& placement, const SlicedSteps& sliced,
                               const CutStep& cut, size_t metrics) {
   LayoutsOfRoles layouts;
-  for (int devices : placement.stage_devices) {
+  for (int devices : placement.role_devices) {
     const auto found = sliced.find(devices);
     OutputLayouts& own = layouts.emplace_back();
     if (found != sliced.end()) {

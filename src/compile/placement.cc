@@ -30,9 +30,9 @@ std::string asked_by(const std::vector<Strategy>& taskgraphs, const ClusterShape
 // A replica's first stage lies on whole workers, or several lie on one: else a worker would hold a
 // part of one replica and a part of another, and read rows of both.
 void check_workers(const Placement& placement, const ClusterShape& cluster) {
-  const int slices = placement.devices_of_group(0);
+  const int slices = placement.devices_of_stage(0);
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
-    const auto devices = static_cast<int>(placement.devices_of_group(0, worker, cluster).size());
+    const auto devices = static_cast<int>(placement.devices_of_stage(0, worker, cluster).size());
     if (devices == 0 || devices % slices == 0 || slices % devices == 0) continue;
     throw Error(
         concat("a replica of ", slices, " devices cannot lie on workers with ",
@@ -44,7 +44,7 @@ void check_workers(const Placement& placement, const ClusterShape& cluster) {
 
 // Several TaskGraphs on the devices of one.
 void place_colocated(const std::vector<Strategy>& taskgraphs, Placement& placement) {
-  int& devices = placement.stage_devices[0];
+  int& devices = placement.role_devices[0];
   for (const Strategy& strategy : taskgraphs) devices = std::max(devices, strategy.device_count);
   EPL_CHECK(std::all_of(taskgraphs.begin(), taskgraphs.end(),
                         [&](const Strategy& strategy) { return strategy.device_count == devices; }),
@@ -57,17 +57,17 @@ bool is_cut_over_devices(const Strategy& strategy) {
 }
 
 // Devices that operators are cut over have a program each.
-void give_each_device_a_stage(const std::vector<bool>& splits, Placement& placement) {
+void give_each_device_a_role(const std::vector<bool>& splits, Placement& placement) {
   const Placement whole = placement;
-  placement.stage_devices.clear();
-  placement.stage_groups.clear();
-  placement.stage_asked_by.clear();
-  for (size_t group = 0; group < whole.stage_devices.size(); ++group) {
-    const int devices = whole.stage_devices[group];
-    for (int i = 0; i < (splits[group] ? devices : 1); ++i) {
-      placement.stage_devices.push_back(splits[group] ? 1 : devices);
-      placement.stage_groups.push_back(static_cast<int>(group));
-      placement.stage_asked_by.push_back(whole.stage_asked_by[group]);
+  placement.role_devices.clear();
+  placement.role_stages.clear();
+  placement.role_asked_by.clear();
+  for (size_t stage = 0; stage < whole.role_devices.size(); ++stage) {
+    const int devices = whole.role_devices[stage];
+    for (int i = 0; i < (splits[stage] ? devices : 1); ++i) {
+      placement.role_devices.push_back(splits[stage] ? 1 : devices);
+      placement.role_stages.push_back(static_cast<int>(stage));
+      placement.role_asked_by.push_back(whole.role_asked_by[stage]);
     }
   }
 }
@@ -106,18 +106,18 @@ int stages_of(const std::vector<Strategy>& taskgraphs, const Config& config,
 
 void place_stages(const std::vector<Strategy>& taskgraphs, int stages, Placement& placement) {
   placement.chunks_per_stage = static_cast<int>(taskgraphs.size()) / stages;
-  placement.stage_devices.clear();
-  placement.stage_asked_by.clear();
+  placement.role_devices.clear();
+  placement.role_asked_by.clear();
   for (size_t i = 0; i < taskgraphs.size(); ++i) {
     const Strategy& strategy = taskgraphs[i];
     const size_t stage = i % static_cast<size_t>(stages);
     if (i < static_cast<size_t>(stages)) {
-      placement.stage_devices.push_back(strategy.device_count);
-      placement.stage_asked_by.push_back(strategy.asked_by());
+      placement.role_devices.push_back(strategy.device_count);
+      placement.role_asked_by.push_back(strategy.asked_by());
     }
-    EPL_CHECK(placement.stage_devices[stage] == strategy.device_count,
+    EPL_CHECK(placement.role_devices[stage] == strategy.device_count,
               concat("TaskGraphs ", stage, " and ", i, " share stage ", stage,
-                     " but have different device counts, ", placement.stage_devices[stage], " and ",
+                     " but have different device counts, ", placement.role_devices[stage], " and ",
                      strategy.device_count),
               placement.asked_by, "the same device_count for both");
   }
@@ -140,12 +140,12 @@ Placement find_placement(const std::vector<Strategy>& taskgraphs, const ClusterS
   if (pipeline) {
     place_stages(taskgraphs, stages, placement);
   } else {
-    placement.stage_asked_by = {placement.asked_by};
+    placement.role_asked_by = {placement.asked_by};
     place_colocated(taskgraphs, placement);
   }
-  placement.stage_groups.resize(placement.stage_devices.size());
-  std::iota(placement.stage_groups.begin(), placement.stage_groups.end(), 0);
-  give_each_device_a_stage(find_splits(taskgraphs, stages, pipeline, cut_parameters), placement);
+  placement.role_stages.resize(placement.role_devices.size());
+  std::iota(placement.role_stages.begin(), placement.role_stages.end(), 0);
+  give_each_device_a_role(find_splits(taskgraphs, stages, pipeline, cut_parameters), placement);
   placement.replicas = cluster.total_gpu_num / placement.devices_of_replica();
   placement.by_replica = config.get<bool>("cluster.device_place_prefer_intra_node");
   check_workers(placement, cluster);

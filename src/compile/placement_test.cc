@@ -24,38 +24,38 @@ Placement found(const std::vector<Strategy>& strategies, std::vector<int> device
   return find_placement(strategies, cluster_of(std::move(devices)), config);
 }
 
-std::vector<int> stages_of_devices(const Placement& placement) {
-  std::vector<int> stages;
+std::vector<int> roles_of_devices(const Placement& placement) {
+  std::vector<int> roles;
   for (int device = 0; device < placement.devices(); ++device) {
-    stages.push_back(placement.place(device).stage);
+    roles.push_back(placement.place(device).role);
     EXPECT_EQ(placement.device(placement.place(device)), device);
   }
-  return stages;
+  return roles;
 }
 
 TEST(Placement, GivesEveryDeviceAReplicaWhereNothingIsAsked) {
   EXPECT_EQ(found({}, {2, 1}).replicas, 3);
-  EXPECT_EQ(found({}, {2, 1}).stage_devices, std::vector<int>{1});
+  EXPECT_EQ(found({}, {2, 1}).role_devices, std::vector<int>{1});
 }
 
 TEST(Placement, RepeatsReplicasOfSeveralDevicesOverTheRest) {
   const Placement placement = found({replicate(2)}, {4, 4});
   EXPECT_EQ(placement.replicas, 4);
-  EXPECT_EQ(placement.stage_devices, std::vector<int>{2});
+  EXPECT_EQ(placement.role_devices, std::vector<int>{2});
 }
 
 TEST(Placement, OfStagesLiesSideBySideOrStageByStage) {
   const std::vector<Strategy> two{replicate(1, "a"), replicate(1, "b")};
-  EXPECT_EQ(stages_of_devices(found(two, {4})), (std::vector<int>{0, 1, 0, 1}));
+  EXPECT_EQ(roles_of_devices(found(two, {4})), (std::vector<int>{0, 1, 0, 1}));
   EXPECT_EQ(found(two, {8}).replicas, 4);
   const Config apart{{"cluster.device_place_prefer_intra_node", false}};
-  EXPECT_EQ(stages_of_devices(found(two, {4}, apart)), (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_EQ(roles_of_devices(found(two, {4}, apart)), (std::vector<int>{0, 0, 1, 1}));
   const std::vector<Strategy> uneven{replicate(2, "a"), replicate(1, "b")};
-  EXPECT_EQ(stages_of_devices(found(uneven, {6})), (std::vector<int>{0, 0, 1, 0, 0, 1}));
-  EXPECT_EQ(stages_of_devices(found(uneven, {6}, apart)), (std::vector<int>{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(roles_of_devices(found(uneven, {6})), (std::vector<int>{0, 0, 1, 0, 0, 1}));
+  EXPECT_EQ(roles_of_devices(found(uneven, {6}, apart)), (std::vector<int>{0, 0, 0, 0, 1, 1}));
 }
 
-TEST(Placement, KnowsTheWorkersOfAStage) {
+TEST(Placement, KnowsTheWorkersOfARole) {
   const Placement placement = found({replicate(1, "a"), replicate(1, "b")}, {1, 2, 1});
   const Cluster cluster = cluster_of({1, 2, 1});
   EXPECT_EQ(placement.workers_of(0, cluster), (std::vector<int>{0, 1}));
@@ -87,16 +87,16 @@ TEST(Placement, RefusesParts) {
               HasSubstr("3 devices cannot be shared out over model replicas of 2 devices"));
 }
 
-TEST(Placement, GivesEachDeviceThatOperatorsAreCutOverAStage) {
+TEST(Placement, GivesEachDeviceThatOperatorsAreCutOverARole) {
   const Placement placement = found({replicate(1, "a"), split(2, "b")}, {6});
   EXPECT_EQ(placement.replicas, 2);
-  EXPECT_EQ(placement.stage_devices, (std::vector<int>{1, 1, 1}));
-  EXPECT_EQ(placement.stage_groups, (std::vector<int>{0, 1, 1}));
-  EXPECT_EQ(placement.groups(), 2);
+  EXPECT_EQ(placement.role_devices, (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(placement.role_stages, (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(placement.stages(), 2);
   EXPECT_EQ(placement.parts(1), 2);
   EXPECT_TRUE(placement.splits());
   EXPECT_EQ(placement.place(5).replica, 1);
-  EXPECT_EQ(placement.place(5).stage, 2);
+  EXPECT_EQ(placement.place(5).role, 2);
 }
 
 TEST(Placement, OfOneSplitScopeIsNoPipeline) {
@@ -104,7 +104,7 @@ TEST(Placement, OfOneSplitScopeIsNoPipeline) {
   EXPECT_EQ(placement.replicas, 2);
   EXPECT_FALSE(placement.is_pipeline());
   EXPECT_TRUE(placement.has_roles());
-  EXPECT_EQ(placement.devices_of_group(0), 2);
+  EXPECT_EQ(placement.devices_of_stage(0), 2);
 }
 
 }  // namespace

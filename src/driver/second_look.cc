@@ -18,7 +18,7 @@ constexpr const char* kWaysOut =
 }  // namespace
 
 bool StepCache::can_run_plainly() const {
-  return placement_ && !placement_->has_roles() && placement_->stage_devices[0] == 1;
+  return placement_ && !placement_->has_roles() && placement_->role_devices[0] == 1;
 }
 
 void StepCache::refuse_to_replay(const std::string& why) const {

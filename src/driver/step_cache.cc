@@ -190,12 +190,12 @@ Capture StepCache::record(const Batch& batch, double seed) {
   Placement found = place_step(captured.graph, scopes_of_leaves(captured.graph), cuts(),
                                subject_.job.cluster(), subject_.config);
   EPL_CHECK(!placement_ || *placement_ == found,
-            concat("the strategies ask for replicas of ", join(found.stage_devices, " + "),
+            concat("the strategies ask for replicas of ", join(found.role_devices, " + "),
                    " devices, in an earlier step of ",
-                   placement_ ? join(placement_->stage_devices, " + ") : ""),
+                   placement_ ? join(placement_->role_devices, " + ") : ""),
             found.asked_by, "the same strategies in every step");
   placement_ = std::move(found);
-  const auto& devices = placement_->stage_devices;
+  const auto& devices = placement_->role_devices;
   const bool copies = placement_->replicas > 1 || placement_->splits() ||
                       *std::max_element(devices.begin(), devices.end()) > 1;
   if (copies && captured.unreplayable.empty()) {

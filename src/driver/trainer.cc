@@ -222,13 +222,13 @@ void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<Devi
   timeline = Timeline();
   timeline.title = concat("step ", steps);
   if (placement.is_pipeline()) {
-    timeline.title += concat(", ", ready.plan().schedule.strategy, ", ", placement.groups(),
+    timeline.title += concat(", ", ready.plan().schedule.strategy, ", ", placement.stages(),
                              " stages, ", ready.plan().micro_batches, " micro batches");
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     std::string name = concat("device ", replicas.first + static_cast<int>(i));
     if (placement.is_pipeline()) {
-      name += concat(", stage ", placement.group(ready.place(static_cast<int>(i)).stage));
+      name += concat(", stage ", placement.stage_of(ready.place(static_cast<int>(i)).role));
     }
     timeline.devices.push_back({std::move(name), runs[i].spans});
   }

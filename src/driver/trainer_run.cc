@@ -150,7 +150,7 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
   for (auto& run : runs) run.begin = begun;
   try {
     job->team().run([&](int device) {
-      const bool reads = ready.placement().group(ready.place(device).stage) == 0;
+      const bool reads = ready.placement().stage_of(ready.place(device).role) == 0;
       const size_t batch = batch_of(device, ready.placement(), job->cluster()).value_or(0);
       bound.run(device, reads ? &batches[batch] : nullptr, runs[static_cast<size_t>(device)]);
     });
@@ -188,7 +188,7 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const DeviceBatches& batches,
   int found = 0;
   for (int device = 0; device < replicas.size() && found < wanted; ++device) {
     const auto batch = batch_of(device, ready.placement(), job->cluster());
-    const bool computes = ready.place(device).stage == output.program;
+    const bool computes = ready.place(device).role == output.program;
     if (!computes || !batch || *batch / slices != replica) continue;
     loss +=
         runs[static_cast<size_t>(device)].losses[static_cast<size_t>(ready.sample % per_device)];

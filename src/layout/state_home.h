@@ -8,11 +8,11 @@
 namespace epl {
 
 struct Home {
-  std::vector<int> stages;         // that have a gradient of it, in order
-  std::vector<Shard> shards = {};  // of a parameter that is cut over devices: by `stages`
+  std::vector<int> roles;          // that have a gradient of it, in order: programs
+  std::vector<Shard> shards = {};  // of a parameter that is cut over devices: by `roles`
 
   bool operator==(const Home& other) const {
-    return stages == other.stages && shards == other.shards;
+    return roles == other.roles && shards == other.shards;
   }
 };
 

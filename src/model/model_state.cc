@@ -49,7 +49,7 @@ StateMap state_of(const Model& model, const GradientHistory& history, const Plac
     const auto found = names.find(lies.parameter);
     if (found == names.end()) return;
     Home home = lies.home;
-    if (!(lies.placement == placement)) home.stages.clear();
+    if (!(lies.placement == placement)) home.roles.clear();
     map.place(found->second, home);
   });
   return map;

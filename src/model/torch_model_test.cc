@@ -146,17 +146,17 @@ TEST(StateOfModel, HasWhatEarlierStepsHavePutWhere) {
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   const TorchModel model({{"", net}}, {sgd});
   Placement two;
-  two.stage_devices = {1, 1};
-  two.stage_groups = {0, 1};
+  two.role_devices = {1, 1};
+  two.role_stages = {0, 1};
   GradientHistory history;
   const GradientHistory::Asker asker{two, true};
   history.add("weight", net->weight, Home{{0, 1}, {{0, {0, 2}, 4}, {0, {2, 2}, 4}}}, asker);
   const StateMap map = state_of(model, history, two);
-  EXPECT_EQ(map.find("weight/momentum_buffer")->home->stages, (std::vector<int>{0, 1}));
+  EXPECT_EQ(map.find("weight/momentum_buffer")->home->roles, (std::vector<int>{0, 1}));
   EXPECT_FALSE(map.find("bias")->home.has_value());
   const StateMap elsewhere = state_of(model, history, Placement());
   EXPECT_EQ(elsewhere.layout_of("weight"), Layout::cut(0));
-  EXPECT_TRUE(elsewhere.find("weight")->home->stages.empty());
+  EXPECT_TRUE(elsewhere.find("weight")->home->roles.empty());
 }
 
 }  // namespace

@@ -14,20 +14,20 @@ int worker_of(int device, const ClusterShape& cluster) {
 }
 
 int Placement::devices_of_replica() const {
-  return std::accumulate(stage_devices.begin(), stage_devices.end(), 0);
+  return std::accumulate(role_devices.begin(), role_devices.end(), 0);
 }
 
-std::vector<int> Placement::stages_of(int group) const {
+std::vector<int> Placement::roles_of(int stage) const {
   std::vector<int> found;
-  for (int stage = 0; stage < stages(); ++stage) {
-    if (this->group(stage) == group) found.push_back(stage);
+  for (int role = 0; role < roles(); ++role) {
+    if (stage_of(role) == stage) found.push_back(role);
   }
   return found;
 }
 
-int Placement::devices_of_group(int group) const {
+int Placement::devices_of_stage(int stage) const {
   int devices = 0;
-  for (int stage : stages_of(group)) devices += stage_devices[static_cast<size_t>(stage)];
+  for (int role : roles_of(stage)) devices += role_devices[static_cast<size_t>(role)];
   return devices;
 }
 
@@ -37,24 +37,24 @@ Place Placement::place(int device) const {
   if (by_replica) {
     found.replica = rest / devices_of_replica();
     rest %= devices_of_replica();
-    while (rest >= stage_devices[static_cast<size_t>(found.stage)]) {
-      rest -= stage_devices[static_cast<size_t>(found.stage++)];
+    while (rest >= role_devices[static_cast<size_t>(found.role)]) {
+      rest -= role_devices[static_cast<size_t>(found.role++)];
     }
     found.slice = rest;
     return found;
   }
-  while (rest >= stage_devices[static_cast<size_t>(found.stage)] * replicas) {
-    rest -= stage_devices[static_cast<size_t>(found.stage++)] * replicas;
+  while (rest >= role_devices[static_cast<size_t>(found.role)] * replicas) {
+    rest -= role_devices[static_cast<size_t>(found.role++)] * replicas;
   }
-  found.replica = rest / stage_devices[static_cast<size_t>(found.stage)];
-  found.slice = rest % stage_devices[static_cast<size_t>(found.stage)];
+  found.replica = rest / role_devices[static_cast<size_t>(found.role)];
+  found.slice = rest % role_devices[static_cast<size_t>(found.role)];
   return found;
 }
 
 int Placement::device(const Place& place) const {
-  const int before = std::accumulate(stage_devices.begin(), stage_devices.begin() + place.stage, 0);
+  const int before = std::accumulate(role_devices.begin(), role_devices.begin() + place.role, 0);
   if (by_replica) return place.replica * devices_of_replica() + before + place.slice;
-  const int own = stage_devices[static_cast<size_t>(place.stage)];
+  const int own = role_devices[static_cast<size_t>(place.role)];
   return before * replicas + place.replica * own + place.slice;
 }
 
@@ -70,32 +70,32 @@ std::vector<int> Placement::devices_with(int worker, const ClusterShape& cluster
   return found;
 }
 
-std::vector<int> Placement::devices_of(int stage, int worker, const ClusterShape& cluster) const {
-  return devices_with(worker, cluster, [&](const Place& place) { return place.stage == stage; });
+std::vector<int> Placement::devices_of(int role, int worker, const ClusterShape& cluster) const {
+  return devices_with(worker, cluster, [&](const Place& place) { return place.role == role; });
 }
 
-std::vector<int> Placement::devices_of_group(int group, int worker,
+std::vector<int> Placement::devices_of_stage(int stage, int worker,
                                              const ClusterShape& cluster) const {
   return devices_with(worker, cluster,
-                      [&](const Place& place) { return this->group(place.stage) == group; });
+                      [&](const Place& place) { return stage_of(place.role) == stage; });
 }
 
 // Looks at each device once: with thousands of them more would show.
-std::vector<int> Placement::workers_of(int stage, const ClusterShape& cluster) const {
+std::vector<int> Placement::workers_of(int role, const ClusterShape& cluster) const {
   std::vector<int> found;
   int device = 0;
   for (int worker = 0; worker < cluster.worker_num; ++worker) {
     const int end = device + cluster.worker_devices[static_cast<size_t>(worker)];
     bool any = false;
-    for (; device < end; ++device) any |= place(device).stage == stage;
+    for (; device < end; ++device) any |= place(device).role == role;
     if (any) found.push_back(worker);
   }
   return found;
 }
 
 bool Placement::operator==(const Placement& other) const {
-  return replicas == other.replicas && stage_devices == other.stage_devices &&
-         stage_groups == other.stage_groups && chunks_per_stage == other.chunks_per_stage &&
+  return replicas == other.replicas && role_devices == other.role_devices &&
+         role_stages == other.role_stages && chunks_per_stage == other.chunks_per_stage &&
          by_replica == other.by_replica;
 }
 

@@ -5,11 +5,11 @@
 //     else                                             0, s0    1, s0    0, s1    1, s1
 //                                                      (replica, stage)
 //
-// Without a pipeline there is one stage. Where operators are cut over devices (split), each of
-// those devices has a program of its own: it counts as a stage of one device here, and stages that
-// work on the same part of the model are a group.
+// A role is whoever runs a Program: a stage of the pipeline with all of its devices or, where
+// operators are cut over devices (split), one of its devices, a part. Without a pipeline there is
+// one stage.
 //
-//   replicate(1), split(2) on 3 devices      stages 0, 1, 2 of one device; groups 0, 1, 1
+//   replicate(1), split(2) on 3 devices      roles 0, 1, 2 of one device; their stages 0, 1, 1
 #pragma once
 
 #include <epl/cluster.h>
@@ -21,41 +21,41 @@ namespace epl {
 
 struct Place {
   int replica = 0;
-  int stage = 0;
+  int role = 0;
   int slice = 0;  // which part of a micro batch it takes
 };
 
 struct Placement {
-  int replicas = 1;                      // model replicas in the whole cluster
-  std::vector<int> stage_devices = {1};  // of one replica; each takes its part of a micro batch
-  std::vector<int> stage_groups = {0};   // by stage, ascending
-  int chunks_per_stage = 1;              // TaskGraphs that share the devices of a stage
-  bool by_replica = true;                // the devices of a replica lie side by side
-  std::vector<std::string> stage_asked_by = {""};
+  int replicas = 1;                     // model replicas in the whole cluster
+  std::vector<int> role_devices = {1};  // of one replica; each takes its part of a micro batch
+  std::vector<int> role_stages = {0};   // by role, ascending
+  int chunks_per_stage = 1;             // TaskGraphs that share the devices of a stage
+  bool by_replica = true;               // the devices of a replica lie side by side
+  std::vector<std::string> role_asked_by = {""};
   std::string asked_by;  // whoever wants several devices; empty where there is one
 
-  int stages() const { return static_cast<int>(stage_devices.size()); }
-  int groups() const { return stage_groups.back() + 1; }
-  int group(int stage) const { return stage_groups[static_cast<size_t>(stage)]; }
-  std::vector<int> stages_of(int group) const;
-  // One device of each stage in the group: those that operators are cut over. 1: none is.
-  int parts(int group) const { return static_cast<int>(stages_of(group).size()); }
-  int devices_of_group(int group) const;
-  bool is_pipeline() const { return groups() > 1; }
-  bool splits() const { return groups() < stages(); }
-  bool has_roles() const { return stages() > 1; }  // devices run different programs
+  int roles() const { return static_cast<int>(role_devices.size()); }
+  int stages() const { return role_stages.back() + 1; }
+  int stage_of(int role) const { return role_stages[static_cast<size_t>(role)]; }
+  std::vector<int> roles_of(int stage) const;
+  // Devices of the stage that operators are cut over, with a role each. 1: none is.
+  int parts(int stage) const { return static_cast<int>(roles_of(stage).size()); }
+  int devices_of_stage(int stage) const;
+  bool is_pipeline() const { return stages() > 1; }
+  bool splits() const { return stages() < roles(); }
+  bool has_roles() const { return roles() > 1; }  // devices run different programs
   int devices_of_replica() const;
   int devices() const { return replicas * devices_of_replica(); }
 
   Place place(int device) const;
   int device(const Place& place) const;
 
-  // Devices of a worker that belong to the stage, in the order of replicas and slices.
-  std::vector<int> devices_of(int stage, int worker, const ClusterShape& cluster) const;
-  // The same for all stages of a group.
-  std::vector<int> devices_of_group(int group, int worker, const ClusterShape& cluster) const;
-  // The workers that have a device of the stage, in order.
-  std::vector<int> workers_of(int stage, const ClusterShape& cluster) const;
+  // Devices of a worker that belong to the role, in the order of replicas and slices.
+  std::vector<int> devices_of(int role, int worker, const ClusterShape& cluster) const;
+  // The same for all roles of a stage.
+  std::vector<int> devices_of_stage(int stage, int worker, const ClusterShape& cluster) const;
+  // The workers that have a device of the role, in order.
+  std::vector<int> workers_of(int role, const ClusterShape& cluster) const;
 
   bool operator==(const Placement& other) const;
 

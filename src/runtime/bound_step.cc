@@ -26,7 +26,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
   for (int device = 0; device < replicas_.size(); ++device) {
     interpreters_.emplace_back(
         Interpreter::Bound{plan, program(device), *executors_[static_cast<size_t>(device)],
-                           *exchanges_[static_cast<size_t>(place(device).stage)], mail_.get(),
+                           *exchanges_[static_cast<size_t>(place(device).role)], mail_.get(),
                            replicas_.team, replicas_.first + device, given_rows(device)});
   }
   bind_end();
@@ -43,15 +43,15 @@ void BoundStep::make_executors() {
 }
 
 void BoundStep::make_exchanges(const ExchangeOptions& options) {
-  for (size_t stage = 0; stage < exchanges_.size(); ++stage) {
+  for (size_t role = 0; role < exchanges_.size(); ++role) {
     std::vector<Executor*> here;
-    for (int device : devices_of_stage(stage)) {
+    for (int device : devices_of_role(role)) {
       here.push_back(executors_[static_cast<size_t>(device)].get());
     }
     if (here.empty()) continue;
-    exchanges_[stage] =
-        std::make_unique<GradientExchange>(plan_.programs[stage], std::move(here),
-                                           connections_.routes(static_cast<int>(stage)), options);
+    exchanges_[role] =
+        std::make_unique<GradientExchange>(plan_.programs[role], std::move(here),
+                                           connections_.routes(static_cast<int>(role)), options);
   }
 }
 
@@ -68,13 +68,13 @@ void BoundStep::make_gradients() {
 
 // Those that all workers make together.
 void BoundStep::make_groups() {
-  for (int group = 0; group < placement().groups(); ++group) {
-    if (placement().parts(group) > 1) connections_.make_group(placement().stages_of(group));
+  for (int stage = 0; stage < placement().stages(); ++stage) {
+    if (placement().parts(stage) > 1) connections_.make_group(placement().roles_of(stage));
   }
   for (const auto& gradients : plan_.tied) {
-    std::vector<int> stages;
-    for (const auto& each : gradients) stages.push_back(each.program);
-    connections_.make_group(stages);
+    std::vector<int> roles;
+    for (const auto& each : gradients) roles.push_back(each.program);
+    connections_.make_group(roles);
   }
 }
 
@@ -82,7 +82,7 @@ void BoundStep::make_groups() {
 void BoundStep::bind_end() {
   using Kind = Instruction::Kind;
   using Over = Instruction::Over;
-  const auto stages = stages_by_leaf(plan_);
+  const auto roles = roles_by_leaf(plan_);
   for (EndPhase& phase : end_of_step(plan_)) {
     BoundPhase bound;
     bound.phase = std::move(phase);
@@ -91,7 +91,7 @@ void BoundStep::bind_end() {
     if (ties || kind == Kind::kClip) bound.entries = gradients_->entries_of(bound.phase);
     for (size_t entry : ties ? bound.entries : std::vector<size_t>()) {
       const int leaf = gradients_->entries()[entry].leaf;
-      bound.workers.push_back(connections_.workers_of(stages.at(leaf)));
+      bound.workers.push_back(connections_.workers_of(roles.at(leaf)));
     }
     const bool norm_of_all = kind == Kind::kClip && bound.phase.over == Over::kAll;
     if (norm_of_all && connections_.roles_on_workers()) bound.counts = counts_of(bound.entries);
@@ -101,12 +101,12 @@ void BoundStep::bind_end() {
 
 // A piece counts where it is; what several have, once.
 std::vector<bool> BoundStep::counts_of(const std::vector<size_t>& entries) const {
-  const auto stages = stages_by_leaf(plan_);
+  const auto roles = roles_by_leaf(plan_);
   std::vector<bool> counts;
   for (size_t index : entries) {
     const StepGradients::Entry& entry = gradients_->entries()[index];
-    const std::vector<int> own = {gradients_->stage_of(entry)};
-    const std::vector<int>& holders = !entry.shard.is_cut() ? stages.at(entry.leaf) : own;
+    const std::vector<int> own = {gradients_->role_of(entry)};
+    const std::vector<int>& holders = !entry.shard.is_cut() ? roles.at(entry.leaf) : own;
     counts.push_back(first_holder(connections_, holders) == connections_.cluster().worker_index);
   }
   return counts;
@@ -119,10 +119,10 @@ bool BoundStep::clips_each_replica() const {
   });
 }
 
-std::vector<int> BoundStep::devices_of_stage(size_t stage) const {
+std::vector<int> BoundStep::devices_of_role(size_t role) const {
   std::vector<int> devices;
   for (int device = 0; device < replicas_.size(); ++device) {
-    if (static_cast<size_t>(place(device).stage) == stage) devices.push_back(device);
+    if (static_cast<size_t>(place(device).role) == role) devices.push_back(device);
   }
   return devices;
 }
@@ -147,11 +147,11 @@ void BoundStep::check_state() const {
     for (int index : writing.written_leaves) {
       for (size_t other = 0; other < plan_.programs.size(); ++other) {
         // Parts write pieces, or copies of their own.
-        const bool together = placement().group(static_cast<int>(other)) ==
-                              placement().group(static_cast<int>(writer));
-        EPL_CHECK(together || !touches(plan_.programs[other], index),
-                  concat("stage ", writer, " of the pipeline writes `",
-                         writing.leaves[static_cast<size_t>(index)].name, "`, and stage ", other,
+        const int of_writer = placement().stage_of(static_cast<int>(writer));
+        const int of_other = placement().stage_of(static_cast<int>(other));
+        EPL_CHECK(of_other == of_writer || !touches(plan_.programs[other], index),
+                  concat("stage ", of_writer, " of the pipeline writes `",
+                         writing.leaves[static_cast<size_t>(index)].name, "`, and stage ", of_other,
                          " uses it as well"),
                   placement().asked_by, "the module that owns it in one scope only");
       }
@@ -159,17 +159,17 @@ void BoundStep::check_state() const {
   }
 }
 
-const BoundLeaves::Leaf& BoundStep::leaf(size_t stage, int index) const {
-  return leaves_.of_programs[stage][static_cast<size_t>(index)];
+const BoundLeaves::Leaf& BoundStep::leaf(size_t role, int index) const {
+  return leaves_.of_programs[role][static_cast<size_t>(index)];
 }
 
 std::vector<at::Tensor> BoundStep::leaves_for(int device) {
-  const auto stage = static_cast<size_t>(place(device).stage);
+  const auto role = static_cast<size_t>(place(device).role);
   std::vector<at::Tensor> tensors;
-  for (const auto& each : leaves_.of_programs[stage]) tensors.push_back(each.tensor);
-  const bool first = device == devices_of_stage(stage)[0];
+  for (const auto& each : leaves_.of_programs[role]) tensors.push_back(each.tensor);
+  const bool first = device == devices_of_role(role)[0];
   for (int index : program(device).written_leaves) {
-    if (first && owns_state(stage, index)) {
+    if (first && owns_state(role, index)) {
       own_state_[static_cast<size_t>(device)].emplace_back();
       continue;
     }
@@ -183,12 +183,12 @@ std::vector<at::Tensor> BoundStep::leaves_for(int device) {
 // Which rows of a micro batch this worker has, where its parts lie on several workers.
 Executor::GivenRows BoundStep::given_rows(int device) const {
   const Place here = place(device);
-  const std::vector<int> stages = placement().stages_of(placement().group(here.stage));
-  for (size_t part = 0; part < stages.size(); ++part) {
+  const std::vector<int> roles = placement().roles_of(placement().stage_of(here.role));
+  for (size_t part = 0; part < roles.size(); ++part) {
     for (int other = 0; other < replicas_.size(); ++other) {
       const Place there = place(other);
-      if (there.replica == here.replica && there.stage == stages[part]) {
-        return {static_cast<int64_t>(part), static_cast<int64_t>(stages.size())};
+      if (there.replica == here.replica && there.role == roles[part]) {
+        return {static_cast<int64_t>(part), static_cast<int64_t>(roles.size())};
       }
     }
   }

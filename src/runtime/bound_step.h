@@ -68,7 +68,7 @@ class BoundStep {
   // Of a device of this worker.
   Place place(int device) const { return placement().place(replicas_.first + device); }
   const Program& program(int device) const {
-    return plan_.programs[static_cast<size_t>(place(device).stage)];
+    return plan_.programs[static_cast<size_t>(place(device).role)];
   }
 
   // Binds anew what lies elsewhere than it did. Returns whether anything did.
@@ -108,15 +108,15 @@ class BoundStep {
   void make_exchanges(const ExchangeOptions& options);
   void make_gradients();
   std::vector<at::Tensor> leaves_for(int device);
-  const BoundLeaves::Leaf& leaf(size_t stage, int index) const;
-  bool owns_state(size_t stage, int index) const;
-  WrittenState::Merge merge_of(size_t stage, int index) const;
-  WrittenState written_state(size_t stage, int index) const;
-  at::Tensor piece_of_state(size_t stage, int index, const at::Tensor& whole) const;
+  const BoundLeaves::Leaf& leaf(size_t role, int index) const;
+  bool owns_state(size_t role, int index) const;
+  WrittenState::Merge merge_of(size_t role, int index) const;
+  WrittenState written_state(size_t role, int index) const;
+  at::Tensor piece_of_state(size_t role, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
   void make_groups();
   void check_state() const;
-  std::vector<int> devices_of_stage(size_t stage) const;
+  std::vector<int> devices_of_role(size_t role) const;
   void bind_end();
   std::vector<bool> counts_of(const std::vector<size_t>& entries) const;
 
@@ -124,12 +124,12 @@ class BoundStep {
   const BoundLeaves leaves_;
   LocalReplicas& replicas_;
   Connections& connections_;
-  // Devices other than the first of their stage: a copy of each leaf in Program::written_leaves.
+  // Devices other than the first of their role: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
-  // By stage and written leaf, where it decides how they are merged: what was there before the run.
+  // By role and written leaf, where it decides how they are merged: what was there before the run.
   std::vector<std::vector<at::Tensor>> state_before_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by stage; null where none is here
+  std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // by role; null where none is here
   std::unique_ptr<StageMail> mail_;                           // null where there is one stage
   std::vector<Interpreter> interpreters_;                     // by device
   std::unique_ptr<StepGradients> gradients_;

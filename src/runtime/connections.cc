@@ -16,13 +16,13 @@ bool has(const std::vector<int>& list, int value) {
 std::vector<std::vector<int>> groups_of_parts(const Placement& placement) {
   std::vector<std::vector<int>> groups;
   for (int replica = 0; replica < placement.replicas; ++replica) {
-    for (int group = 0; group < placement.groups(); ++group) {
-      if (placement.devices_of_group(group) == 1) continue;
+    for (int stage = 0; stage < placement.stages(); ++stage) {
+      if (placement.devices_of_stage(stage) == 1) continue;
       std::vector<int>& devices = groups.emplace_back();
-      for (int stage : placement.stages_of(group)) {
-        const int slices = placement.stage_devices[static_cast<size_t>(stage)];
+      for (int role : placement.roles_of(stage)) {
+        const int slices = placement.role_devices[static_cast<size_t>(role)];
         for (int slice = 0; slice < slices; ++slice) {
-          devices.push_back(placement.device({replica, stage, slice}));
+          devices.push_back(placement.device({replica, role, slice}));
         }
       }
     }
@@ -38,7 +38,7 @@ Connections::Connections(const WorkerLinks& links, const Placement& placement)
       mailbox_(links.watch, links.deadline, links.cluster.local_devices()),
       groups_of_parts_(links, groups_of_parts(placement)) {
   if (!roles_on_workers()) {
-    by_stage_.assign(static_cast<size_t>(placement.stages()), &links.routes);
+    by_role_.assign(static_cast<size_t>(placement.roles()), &links.routes);
     return;
   }
   make_routes();
@@ -53,25 +53,25 @@ Connections::~Connections() {
   }
 }
 
-std::vector<int> Connections::workers_with(const std::vector<int>& stages) const {
+std::vector<int> Connections::workers_with(const std::vector<int>& roles) const {
   std::set<int> workers;
-  for (int stage : stages) {
-    for (int worker : placement_.workers_of(stage, links_.cluster)) workers.insert(worker);
+  for (int role : roles) {
+    for (int worker : placement_.workers_of(role, links_.cluster)) workers.insert(worker);
   }
   return {workers.begin(), workers.end()};
 }
 
 void Connections::make_routes() {
-  routes_.resize(static_cast<size_t>(placement_.stages()));
-  for (int stage = 0; stage < placement_.stages(); ++stage) {
-    const std::vector<int> workers = workers_with({stage});
-    auto& routes = routes_[static_cast<size_t>(stage)];
-    by_stage_.push_back(&routes);
+  routes_.resize(static_cast<size_t>(placement_.roles()));
+  for (int role = 0; role < placement_.roles(); ++role) {
+    const std::vector<int> workers = workers_with({role});
+    auto& routes = routes_[static_cast<size_t>(role)];
+    by_role_.push_back(&routes);
     if (workers.size() == 1) continue;
     for (size_t i = 0; i < links_.routes.size(); ++i) {
       auto group = links_.routes[i].communicator->group(workers);
-      auto lane = std::make_unique<Lane>(concat("epl stage ", stage, ".", i), links_.watch,
-                                         links_.deadline);
+      auto lane =
+          std::make_unique<Lane>(concat("epl role ", role, ".", i), links_.watch, links_.deadline);
       routes.push_back({std::move(group), std::move(lane)});
     }
   }
@@ -86,7 +86,7 @@ void Connections::make_device_routes() {
       const Place sender = placement_.place(from);
       const Place receiver = placement_.place(to);
       const int ends[] = {worker_of(from, cluster), worker_of(to, cluster)};
-      if (sender.replica != receiver.replica || sender.stage == receiver.stage) continue;
+      if (sender.replica != receiver.replica || sender.role == receiver.role) continue;
       if (ends[0] == ends[1]) continue;
       auto communicator = links_.workers->group({ends[0], ends[1]});
       if (!has({ends[0], ends[1]}, cluster.worker_index)) continue;
@@ -102,19 +102,19 @@ void Connections::make_device_routes() {
   }
 }
 
-void Connections::make_group(const std::vector<int>& stages) {
-  const std::vector<int> workers = workers_with(stages);
+void Connections::make_group(const std::vector<int>& roles) {
+  const std::vector<int> workers = workers_with(roles);
   const bool whole = static_cast<int>(workers.size()) == links_.cluster.worker_num;
   if (whole || workers.size() == 1 || groups_.count(workers) != 0) return;
   groups_[workers] = links_.workers->group(workers);
 }
 
-const std::vector<Route>& Connections::routes(int stage) const {
-  return *by_stage_[static_cast<size_t>(stage)];
+const std::vector<Route>& Connections::routes(int role) const {
+  return *by_role_[static_cast<size_t>(role)];
 }
 
-Communicator* Connections::workers_of(const std::vector<int>& stages) const {
-  const std::vector<int> workers = workers_with(stages);
+Communicator* Connections::workers_of(const std::vector<int>& roles) const {
+  const std::vector<int> workers = workers_with(roles);
   if (workers.size() == 1) return nullptr;
   const auto group = groups_.find(workers);
   return group == groups_.end() ? links_.workers : group->second.get();

@@ -1,5 +1,5 @@
-// Connections: the routes between workers that the stages of a trainer need. For each set of
-// workers that sum gradients of a stage, and for each pair of devices of a replica on different
+// Connections: the routes between workers that the roles of a trainer need. For each set of
+// workers that sum gradients of a role, and for each pair of devices of a replica on different
 // workers.
 //
 // Making them is a matter for all workers together, in the same order: each makes them once, with
@@ -30,16 +30,16 @@ class Connections {
   // Whether what a worker needs of a step may lie on another one.
   bool roles_on_workers() const { return placement_.has_roles() && workers() != nullptr; }
 
-  // For the gradients of a stage; none where one worker has all devices of it.
-  const std::vector<Route>& routes(int stage) const;
+  // For the gradients of a role; none where one worker has all devices of it.
+  const std::vector<Route>& routes(int role) const;
 
-  // The workers that have a device of one of these stages, in order.
-  std::vector<int> workers_with(const std::vector<int>& stages) const;
+  // The workers that have a device of one of these roles, in order.
+  std::vector<int> workers_with(const std::vector<int>& roles) const;
 
-  // A communicator of all workers that have one of these stages, for the main thread; null where
+  // A communicator of all workers that have one of these roles, for the main thread; null where
   // that is this one alone. All workers make them beforehand.
-  void make_group(const std::vector<int>& stages);
-  Communicator* workers_of(const std::vector<int>& stages) const;
+  void make_group(const std::vector<int>& roles);
+  Communicator* workers_of(const std::vector<int>& roles) const;
 
   // The device's end of the communicator of those that operators are cut over; null: none.
   Communicator* parts_of(int device) const { return groups_of_parts_.of(device); }
@@ -57,8 +57,8 @@ class Connections {
   const WorkerLinks links_;
   const Placement placement_;
   Mailbox mailbox_;
-  std::vector<const std::vector<Route>*> by_stage_;
-  // By stage, never shared: stages get ready in another order on each worker.
+  std::vector<const std::vector<Route>*> by_role_;
+  // By role, never shared: roles get ready in another order on each worker.
   std::vector<std::vector<Route>> routes_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // by their workers
   DeviceGroups groups_of_parts_;

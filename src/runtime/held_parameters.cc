@@ -21,20 +21,20 @@ bool is_among(const std::vector<int>& some, const std::vector<int>& all) {
   return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
-// Visits what this worker neither updates nor reads: pieces, and parameters of other stages.
+// Visits what this worker neither updates nor reads: pieces, and parameters of other roles.
 template <typename Visit>
 void for_each_piece_of_others(const Connections& connections, const HeldParameters& all,
                               const Visit& visit) {
-  const auto is_here = [&](const std::vector<int>& stages) {
-    return is_among({connections.cluster().worker_index}, connections.workers_with(stages));
+  const auto is_here = [&](const std::vector<int>& roles) {
+    return is_among({connections.cluster().worker_index}, connections.workers_with(roles));
   };
   for (const auto& held : all) {
     const at::Tensor& parameter = held.parameter;
     for (size_t i = 0; i < held.shards.size(); ++i) {
-      if (is_here({held.stages[i]})) continue;
+      if (is_here({held.roles[i]})) continue;
       visit(parameter, held.shards[i].dim, held.shards[i].piece);
     }
-    const bool elsewhere = held.shards.empty() && !is_here(held.stages) && !is_here(held.readers);
+    const bool elsewhere = held.shards.empty() && !is_here(held.roles) && !is_here(held.readers);
     if (elsewhere && parameter.dim() > 0) visit(parameter, 0, Piece{0, parameter.size(0)});
   }
 }
@@ -43,38 +43,38 @@ void for_each_piece_of_others(const Connections& connections, const HeldParamete
 void add_parameter(const Connections& connections, const HeldParameter& held,
                    const std::vector<int>& lacking, Gathering& gathering) {
   const std::vector<int> needing = connections.workers_with(lacking);
-  const auto add = [&](const std::vector<int>& stages, const Shard& shard) {
-    const std::vector<int> have = connections.workers_with(stages);
+  const auto add = [&](const std::vector<int>& roles, const Shard& shard) {
+    const std::vector<int> have = connections.workers_with(roles);
     if (is_among(needing, have)) return;
     gathering.add({held.parameter, shard}, all_workers(connections), have.front(),
                   connections.workers());
   };
-  if (held.shards.empty()) return add(held.stages, {});
-  for (size_t i = 0; i < held.shards.size(); ++i) add({held.stages[i]}, held.shards[i]);
+  if (held.shards.empty()) return add(held.roles, {});
+  for (size_t i = 0; i < held.shards.size(); ++i) add({held.roles[i]}, held.shards[i]);
 }
 
-std::vector<int> all_stages(const Connections& connections) {
-  std::vector<int> stages(static_cast<size_t>(connections.placement().stages()));
-  std::iota(stages.begin(), stages.end(), 0);
-  return stages;
+std::vector<int> all_roles(const Connections& connections) {
+  std::vector<int> roles(static_cast<size_t>(connections.placement().roles()));
+  std::iota(roles.begin(), roles.end(), 0);
+  return roles;
 }
 
-std::vector<int> stages_that_lack(const Connections& connections, const HeldParameter& held,
-                                  Gather which) {
-  if (which == Gather::kAll) return all_stages(connections);
+std::vector<int> roles_that_lack(const Connections& connections, const HeldParameter& held,
+                                 Gather which) {
+  if (which == Gather::kAll) return all_roles(connections);
   return held.shards.empty() ? held.readers : std::vector<int>();
 }
 
 }  // namespace
 
-int first_holder(const Connections& connections, const std::vector<int>& stages) {
-  return connections.workers_with(stages).front();
+int first_holder(const Connections& connections, const std::vector<int>& roles) {
+  return connections.workers_with(roles).front();
 }
 
 bool is_on_one_worker(const Connections& connections, const HeldParameter& held) {
-  const std::vector<int> all = connections.workers_with(held.stages);
-  return std::all_of(held.stages.begin(), held.stages.end(),
-                     [&](int stage) { return connections.workers_with({stage}) == all; });
+  const std::vector<int> all = connections.workers_with(held.roles);
+  return std::all_of(held.roles.begin(), held.roles.end(),
+                     [&](int role) { return connections.workers_with({role}) == all; });
 }
 
 void Gathering::add(Item item, const std::vector<int>& members, int from, Communicator* group) {
@@ -112,7 +112,7 @@ Gathering gathering_of(const Connections& connections, const HeldParameters& hel
   Gathering gathering;
   if (!connections.roles_on_workers()) return gathering;
   for (const auto& each : held) {
-    add_parameter(connections, each, stages_that_lack(connections, each, which), gathering);
+    add_parameter(connections, each, roles_that_lack(connections, each, which), gathering);
   }
   return gathering;
 }
@@ -126,7 +126,7 @@ Gathering gathering_of(const Connections& connections, const HeldParameters& hel
   Gathering gathering;
   for (const auto& each : held) {
     add_parameter(connections, each,
-                  each.leaf < 0 ? stages_that_lack(connections, each, others) : lacking[each.leaf],
+                  each.leaf < 0 ? roles_that_lack(connections, each, others) : lacking[each.leaf],
                   gathering);
   }
   return gathering;
@@ -138,13 +138,13 @@ void gather_pieces(const Connections& connections, const HeldParameters& held, A
   const int here = connections.cluster().worker_index;
   Gathering gathering;
   for (const auto& each : held) {
-    const std::vector<int> holders = connections.workers_with(each.stages);
+    const std::vector<int> holders = connections.workers_with(each.roles);
     const std::vector<int> members = among == Among::kAll ? all_workers(connections) : holders;
     if (members.size() == 1 || !is_among({here}, members)) continue;
     Communicator* const group =
-        among == Among::kAll ? connections.workers() : connections.workers_of(each.stages);
+        among == Among::kAll ? connections.workers() : connections.workers_of(each.roles);
     for (size_t i = 0; i < each.shards.size(); ++i) {
-      const std::vector<int> have = connections.workers_with({each.stages[i]});
+      const std::vector<int> have = connections.workers_with({each.roles[i]});
       if (have.size() == members.size()) continue;
       for (const at::Tensor& whole : pieces_of(each.parameter)) {
         gathering.add({whole, each.shards[i]}, members, have.front(), group);

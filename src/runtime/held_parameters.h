@@ -1,4 +1,4 @@
-// Parameters of stages that lie on several workers: who has what of them, and how the others get
+// Parameters of roles that lie on several workers: who has what of them, and how the others get
 // it.
 #pragma once
 
@@ -19,14 +19,14 @@ namespace epl {
 struct HeldParameter : Home {
   int leaf = -1;  // of the plan; -1 where the step gives it no gradient
   at::Tensor parameter;
-  std::vector<int> readers;  // stages that use it, whether they change it or not
+  std::vector<int> readers;  // roles that use it, whether they change it or not
 };
 using HeldParameters = std::vector<HeldParameter>;
 
-// The first worker that has one of the stages that change a parameter: it speaks for it.
-int first_holder(const Connections& connections, const std::vector<int>& stages);
+// The first worker that has one of the roles that change a parameter: it speaks for it.
+int first_holder(const Connections& connections, const std::vector<int>& roles);
 
-// Whether all stages with a piece of the parameter lie on the same workers.
+// Whether all roles with a piece of the parameter lie on the same workers.
 bool is_on_one_worker(const Connections& connections, const HeldParameter& held);
 
 // What goes from one worker to others, joined by who takes part, by its root and its type. All
@@ -53,7 +53,7 @@ class Gathering {
 };
 
 // What brings parameters that the step updates to the workers that do not: all of them, or those
-// that a stage on such a worker reads. Nobody reads a piece that is not its own.
+// that a role on such a worker reads. Nobody reads a piece that is not its own.
 enum class Gather : uint8_t { kAll, kRead };
 Gathering gathering_of(const Connections& connections, const HeldParameters& held, Gather which);
 

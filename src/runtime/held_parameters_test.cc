@@ -24,9 +24,9 @@ void on_two_workers(const std::function<void(const Connections& connections)>& w
     DeviceTeam team(std::vector<CoreShare>(1));
     const std::vector<Route> none;
     Placement placement;
-    placement.stage_devices = {1, 1};
-    placement.stage_groups = {0, 1};
-    placement.stage_asked_by = {"", ""};
+    placement.role_devices = {1, 1};
+    placement.role_stages = {0, 1};
+    placement.role_asked_by = {"", ""};
     const Connections connections({cluster, watch, team, nullptr,
                                    ends[static_cast<size_t>(index)].get(), none, options.deadline},
                                   placement);
@@ -37,11 +37,11 @@ void on_two_workers(const std::function<void(const Connections& connections)>& w
   other.join();
 }
 
-// A leaf that stage 0 updates; a worker that has not got it sees -1.
-HeldParameter held_by_stage_0(int leaf, const Connections& connections) {
+// A leaf that role 0 updates; a worker that has not got it sees -1.
+HeldParameter held_by_role_0(int leaf, const Connections& connections) {
   HeldParameter held;
   held.leaf = leaf;
-  held.stages = {0};
+  held.roles = {0};
   held.readers = {0};
   held.parameter = at::full({3}, connections.cluster().worker_index == 0 ? leaf : -1, at::kFloat);
   return held;
@@ -58,8 +58,8 @@ TEST(Gathering, BringsWhatTheInstructionsOfAProgramName) {
   phase.kind = Instruction::Kind::kGather;
   phase.instructions = {{0, &nothing}, {1, &gather}};
   on_two_workers([&](const Connections& connections) {
-    const HeldParameters held = {held_by_stage_0(4, connections), held_by_stage_0(5, connections),
-                                 held_by_stage_0(-1, connections)};
+    const HeldParameters held = {held_by_role_0(4, connections), held_by_role_0(5, connections),
+                                 held_by_role_0(-1, connections)};
     gathering_of(connections, held, phase, Gather::kRead).run();
     const bool first = connections.cluster().worker_index == 0;
     EXPECT_EQ(seen(held[0]), first ? 4 : -1) << "nobody names it";
@@ -70,7 +70,7 @@ TEST(Gathering, BringsWhatTheInstructionsOfAProgramName) {
 TEST(Gathering, BringsAllOrWhatIsRead) {
   on_two_workers([&](const Connections& connections) {
     const bool first = connections.cluster().worker_index == 0;
-    HeldParameters held = {held_by_stage_0(4, connections), held_by_stage_0(5, connections)};
+    HeldParameters held = {held_by_role_0(4, connections), held_by_role_0(5, connections)};
     held[1].readers = {0, 1};
     gathering_of(connections, held, Gather::kRead).run();
     EXPECT_EQ(seen(held[0]), first ? 4 : -1);
@@ -86,7 +86,7 @@ TEST(Gathering, BringsPieces) {
     const int here = connections.cluster().worker_index;
     HeldParameter held;
     held.leaf = 0;
-    held.stages = {0, 1};
+    held.roles = {0, 1};
     held.shards = {{1, {0, 2}, 4}, {1, {2, 2}, 4}};
     held.parameter = at::full({3, 4}, -1, at::kFloat);
     held.parameter.narrow(1, 2 * here, 2).fill_(here);

@@ -150,7 +150,7 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
 // In the order in which the sender's program sends.
 void StageMail::receive_all(const DeviceRoute& each) {
   const Place from = placement_.place(each.from);
-  const Program& sender = plan_.programs[static_cast<size_t>(from.stage)];
+  const Program& sender = plan_.programs[static_cast<size_t>(from.role)];
   for (const auto& instruction : sender.instructions) {
     if (instruction.kind != Instruction::Kind::kSend) continue;
     const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];

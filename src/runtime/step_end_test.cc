@@ -214,9 +214,9 @@ TEST(StepEnd, RefusesToBindAClipOfAPartOfAParameter) {
   }
   OneWorker worker(2);
   Placement placement;
-  placement.stage_devices = {1, 1};
-  placement.stage_groups = {0, 0};
-  placement.stage_asked_by = {"", ""};
+  placement.role_devices = {1, 1};
+  placement.role_stages = {0, 0};
+  placement.role_asked_by = {"", ""};
   Connections connections({worker.cluster, worker.watch, worker.team, nullptr, nullptr,
                            worker.routes, std::chrono::seconds(60)},
                           placement);

@@ -10,16 +10,16 @@
 
 namespace epl {
 
-std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan) {
-  std::map<int, std::vector<int>> stages;
-  for (size_t stage = 0; stage < plan.programs.size(); ++stage) {
-    for (const auto& gradient : plan.programs[stage].gradients) {
-      auto& list = stages[gradient.leaf];
-      const auto number = static_cast<int>(stage);
+std::map<int, std::vector<int>> roles_by_leaf(const Plan& plan) {
+  std::map<int, std::vector<int>> roles;
+  for (size_t role = 0; role < plan.programs.size(); ++role) {
+    for (const auto& gradient : plan.programs[role].gradients) {
+      auto& list = roles[gradient.leaf];
+      const auto number = static_cast<int>(role);
       if (list.empty() || list.back() != number) list.push_back(number);
     }
   }
-  return stages;
+  return roles;
 }
 
 StepGradients::StepGradients(const Plan& plan, Devices devices)
@@ -50,9 +50,9 @@ void StepGradients::find_entries() {
   };
   std::map<Key, std::vector<Contribution>> parts;
   for (size_t device = 0; device < devices_.places.size(); ++device) {
-    const auto stage = static_cast<size_t>(devices_.places[device].stage);
+    const auto role = static_cast<size_t>(devices_.places[device].role);
     for (size_t i = 0; i < program(device).gradients.size(); ++i) {
-      parts[key_of(stage, i)].push_back({device, i});
+      parts[key_of(role, i)].push_back({device, i});
     }
   }
   std::map<int, std::vector<Key>> keys;  // by leaf
@@ -80,15 +80,15 @@ StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& pa
   const Contribution& first = parts[0];
   const int index = program(first.device).gradients[first.gradient].leaf;
   const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(index)];
-  const int stage = devices_.places[first.device].stage;
-  const bool tied = plan_.is_tied(stage, static_cast<int>(first.gradient));
+  const int role = devices_.places[first.device].role;
+  const bool tied = plan_.is_tied(role, static_cast<int>(first.gradient));
   return {index, own.name, leaf(index), parts, tied, own.shard};
 }
 
 // The exchange leaves the sum of all parts in the first one.
 bool StepGradients::summed_between_workers(const Entry& entry) const {
-  const auto stage = static_cast<size_t>(devices_.places[entry.parts[0].device].stage);
-  return !entry.tied && devices_.exchanges[stage]->sums_into_first();
+  const auto role = static_cast<size_t>(devices_.places[entry.parts[0].device].role);
+  return !entry.tied && devices_.exchanges[role]->sums_into_first();
 }
 
 ParameterGradient StepGradients::bound(const Entry& entry) const {
@@ -103,12 +103,12 @@ ParameterGradient StepGradients::bound(const Entry& entry) const {
 // Sparse gradients of several devices are summed elsewhere.
 ParameterGradient StepGradients::sum_of(const Entry& entry) const {
   const Contribution& first = entry.parts[0];
-  const int stage = devices_.places[first.device].stage;
-  const Program& holder = plan_.programs[static_cast<size_t>(stage)];
+  const int role = devices_.places[first.device].role;
+  const Program& holder = plan_.programs[static_cast<size_t>(role)];
   const bool elsewhere = is_sparse(first) && plan_.replicas * holder.devices > 1;
   if (!elsewhere) return {entry.parameter, gradient(first), {}, {}};
   const auto index = static_cast<int>(first.gradient);
-  return {entry.parameter, devices_.exchanges[static_cast<size_t>(stage)]->sparse(index), {}, {}};
+  return {entry.parameter, devices_.exchanges[static_cast<size_t>(role)]->sparse(index), {}, {}};
 }
 
 bool StepGradients::made_late(const Entry& entry) const {
@@ -119,17 +119,17 @@ bool StepGradients::made_late(const Entry& entry) const {
 
 std::vector<HeldParameter> StepGradients::given() const {
   std::vector<HeldParameter> given;
-  for (const auto& [index, stages] : stages_by_leaf(plan_)) {
+  for (const auto& [index, roles] : roles_by_leaf(plan_)) {
     HeldParameter held;
     held.leaf = index;
     held.parameter = leaf(index);
-    held.stages = stages;
-    for (int stage : stages) {
-      const Program& holder = plan_.programs[static_cast<size_t>(stage)];
+    held.roles = roles;
+    for (int role : roles) {
+      const Program& holder = plan_.programs[static_cast<size_t>(role)];
       const PlanLeaf& own = holder.leaves[static_cast<size_t>(index)];
       if (own.shard.is_cut()) held.shards.push_back(own.shard);
     }
-    EPL_ASSERT(held.shards.empty() || held.shards.size() == stages.size(),
+    EPL_ASSERT(held.shards.empty() || held.shards.size() == roles.size(),
                concat("`", plan_.programs[0].leaves[static_cast<size_t>(index)].name,
                       "` is whole in one program and cut in another"));
     held.readers = readers_of(held.parameter);
@@ -198,16 +198,16 @@ void StepGradients::refresh() {
   }
 }
 
-bool StepGradients::has_one_of(const std::vector<int>& stages) const {
+bool StepGradients::has_one_of(const std::vector<int>& roles) const {
   return std::any_of(devices_.places.begin(), devices_.places.end(), [&](const Place& place) {
-    return std::find(stages.begin(), stages.end(), place.stage) != stages.end();
+    return std::find(roles.begin(), roles.end(), place.role) != roles.end();
   });
 }
 
 void StepGradients::find_readers() {
-  for (size_t stage = 0; stage < plan_.programs.size(); ++stage) {
-    const Program& program = plan_.programs[stage];
-    const auto number = static_cast<int>(stage);
+  for (size_t role = 0; role < plan_.programs.size(); ++role) {
+    const Program& program = plan_.programs[role];
+    const auto number = static_cast<int>(role);
     const auto look = [&](SlotId id) {
       const Slot& slot = program.slots[static_cast<size_t>(id)];
       if (slot.where != Slot::Where::kLeaf) return;
@@ -233,7 +233,7 @@ ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Ho
   std::set<int64_t> begins;  // devices with other rows may have the same piece
   for (size_t i = 0; i < home.shards.size(); ++i) {
     const Piece& piece = home.shards[i].piece;
-    if (!has_one_of({home.stages[i]}) || !begins.insert(piece.begin).second) continue;
+    if (!has_one_of({home.roles[i]}) || !begins.insert(piece.begin).second) continue;
     const at::Tensor own = whole.narrow(home.shards[i].dim, piece.begin, piece.length);
     zeros.pieces.push_back({home.shards[i], at::zeros(own.sizes(), own.options()), {}});
   }
@@ -241,7 +241,7 @@ ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Ho
 }
 
 // A layer that is frozen in mid-training, or that other steps train, is updated with a zero
-// gradient and goes on by its momentum, which lies with the stage that the layer was in (in
+// gradient and goes on by its momentum, which lies with the role that the layer was in (in
 // LibTorch 1; later it rests there). Where its optimizer has gradients as well, all of them are one
 // call: an optimizer of the user's own may count its steps.
 void StepGradients::bind_zero_gradient_updates(const StepOptimizers& optimizers) {
@@ -252,7 +252,7 @@ void StepGradients::bind_zero_gradient_updates(const StepOptimizers& optimizers)
     held.parameter = parameter;
     held.readers = readers_of(parameter);
     held_.push_back(std::move(held));
-    if (!kZeroGradLeavesZeros || !has_one_of(home.stages)) continue;
+    if (!kZeroGradLeavesZeros || !has_one_of(home.roles)) continue;
     for (size_t optimizer : optimizers.of(parameter)) {
       parts[optimizer].optimizer = optimizer;
       ParameterGradient zeros = zeros_for(parameter, home);
@@ -321,7 +321,7 @@ std::vector<size_t> StepGradients::entries_of(const EndPhase& phase) const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const auto& parts = entries_[i].parts;
     const auto count = std::count_if(parts.begin(), parts.end(), [&](const Contribution& part) {
-      return named.count({devices_.places[part.device].stage, static_cast<int>(part.gradient)});
+      return named.count({devices_.places[part.device].role, static_cast<int>(part.gradient)});
     });
     EPL_ASSERT(
         count == 0 || count == static_cast<int64_t>(parts.size()),

@@ -24,8 +24,8 @@
 
 namespace epl {
 
-// By parameter (a leaf): the stages that have a gradient of it, in order.
-std::map<int, std::vector<int>> stages_by_leaf(const Plan& plan);
+// By parameter (a leaf): the roles that have a gradient of it, in order.
+std::map<int, std::vector<int>> roles_by_leaf(const Plan& plan);
 
 // The optimizers of a step, as far as its gradients have to know them.
 struct StepOptimizers {
@@ -43,7 +43,7 @@ struct StepOptimizers {
 class StepGradients {
  public:
   // `leaves`: by leaf of the plan the user's own tensor. By device of this worker: its place and
-  // executor. By stage: the exchange between workers, null for stages that this worker has no
+  // executor. By role: the exchange between workers, null for roles that this worker has no
   // device of.
   struct Devices {
     std::vector<at::Tensor> leaves;
@@ -86,11 +86,11 @@ class StepGradients {
     std::string name;
     at::Tensor parameter;
     std::vector<Contribution> parts;  // in the order of devices
-    bool tied = false;                // stages that may lie on other workers have parts as well
+    bool tied = false;                // roles that may lie on other workers have parts as well
     Shard shard = {};                 // of a parameter that is cut over devices; each is an entry
   };
   const std::vector<Entry>& entries() const { return entries_; }
-  int stage_of(const Entry& entry) const { return devices_.places[entry.parts[0].device].stage; }
+  int role_of(const Entry& entry) const { return devices_.places[entry.parts[0].device].role; }
 
   // The entries whose gradients the instructions of a phase name, all parts of each.
   std::vector<size_t> entries_of(const EndPhase& phase) const;
@@ -123,18 +123,18 @@ class StepGradients {
   void bind_zero_gradient_updates(const StepOptimizers& optimizers);
   void add_zero_gradient_updates(Part updates);
   ParameterGradient zeros_for(const at::Tensor& parameter, const Home& home) const;
-  bool has_one_of(const std::vector<int>& stages) const;
+  bool has_one_of(const std::vector<int>& roles) const;
   std::vector<int> readers_of(const at::Tensor& parameter) const;
   const at::Tensor& leaf(int index) const { return devices_.leaves[static_cast<size_t>(index)]; }
   const Program& program(size_t device) const {
-    return plan_.programs[static_cast<size_t>(devices_.places[device].stage)];
+    return plan_.programs[static_cast<size_t>(devices_.places[device].role)];
   }
 
   const Plan& plan_;
   const Devices devices_;
   std::vector<Entry> entries_;
   std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
-  std::map<const c10::TensorImpl*, std::vector<int>> readers_;  // stages, by what they read
+  std::map<const c10::TensorImpl*, std::vector<int>> readers_;  // roles, by what they read
   std::vector<std::vector<Part>> updates_;
   std::vector<HeldParameter> held_;
   std::vector<at::Tensor> written_zeros_;  // gradients that an optimizer of the user's may write

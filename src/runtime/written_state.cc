@@ -30,7 +30,7 @@ void merge_means(const std::vector<WrittenState>& states, Communicator* workers)
   }
 }
 
-// States of one stage and type, laid end to end: there may be many small ones.
+// States of one role and type, laid end to end: there may be many small ones.
 struct Row {
   std::vector<const WrittenState*> states;
   at::Tensor before;
@@ -122,7 +122,7 @@ void merge_writers(const std::vector<WrittenState>& states, Communicator* worker
     if (state.merge != WrittenState::Merge::kWriters || state.users.numel() == 0) continue;
     const at::ScalarType type =
         state.users.is_floating_point() ? state.users.scalar_type() : at::kLong;
-    rows[{state.stage, type}].states.push_back(&state);
+    rows[{state.role, type}].states.push_back(&state);
   }
   for (auto& [key, row] : rows) {
     note_writers(row, key.second);

@@ -23,14 +23,14 @@ struct WrittenState {
 
   std::string name;
   Merge merge = Merge::kMean;
-  int stage = 0;
+  int role = 0;
   at::Tensor users;                 // the user's own, or a piece of it: gets the result
   at::Tensor before;                // kWriters: what it was before the step
   std::vector<at::Tensor> written;  // by the devices of this worker that count, in order
   int devices = 1;                  // of all workers that write it
 };
 
-// Alike on all workers but for `written`, which is empty where no device of the stage is.
+// Alike on all workers but for `written`, which is empty where no device of the role is.
 void merge_written_state(const std::vector<WrittenState>& states, Communicator* workers);
 
 }  // namespace epl

@@ -20,9 +20,9 @@ void GradientHistory::check_type(const std::string& name, const at::Tensor& para
 void GradientHistory::throw_lies_elsewhere(const std::string& name, const Entry& entry,
                                            const Asker& asker) {
   throw Error(concat("`", name, "` and the state of its optimizer lie on stages of ",
-                     join(entry.placement.stage_devices, " + "),
+                     join(entry.placement.role_devices, " + "),
                      " devices, where another trainer put them, and this step has ",
-                     join(asker.placement.stage_devices, " + ")),
+                     join(asker.placement.role_devices, " + ")),
               asker.placement.asked_by,
               "the same strategies in all trainers that share an optimizer, or an optimizer for "
               "each; to go on with others, trainer.save(), and load() with a new network");

@@ -15,9 +15,9 @@ using testing::HasSubstr;
 
 Placement stages_of(std::vector<int> devices) {
   Placement placement;
-  placement.stage_groups.clear();
-  for (size_t i = 0; i < devices.size(); ++i) placement.stage_groups.push_back(static_cast<int>(i));
-  placement.stage_devices = std::move(devices);
+  placement.role_stages.clear();
+  for (size_t i = 0; i < devices.size(); ++i) placement.role_stages.push_back(static_cast<int>(i));
+  placement.role_devices = std::move(devices);
   placement.asked_by = "epl::replicate at net.cc:3";
   return placement;
 }
@@ -25,7 +25,7 @@ Placement stages_of(std::vector<int> devices) {
 struct GradientHistoryOnWorkers : testing::Test {
   // What the second one hears where its step gives a gradient to what the first one trained.
   std::string error_of_second(const Placement& first, const Placement& second, bool alone) {
-    history.add("head.weight", parameter, Home{{first.stages() - 1}}, {first, alone});
+    history.add("head.weight", parameter, Home{{first.roles() - 1}}, {first, alone});
     return error_of([&] { history.add("head.weight", parameter, Home{{0}}, {second, alone}); });
   }
 

@@ -14,7 +14,7 @@ std::vector<std::vector<size_t>> numbers_by_worker(const StatesOnWorkers& where,
   for (size_t number = 0; number < names.size(); ++number) {
     const StateEntry* const entry = where.map.find(names[number]);
     if (entry == nullptr || !entry->home) continue;
-    EPL_CHECK(!entry->home->stages.empty(),
+    EPL_CHECK(!entry->home->roles.empty(),
               concat("the states of `", names[number],
                      "` lie where another trainer with other stages has put them"),
               "epl::Trainer::save", "save() of the trainer that stepped last");

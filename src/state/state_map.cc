@@ -43,16 +43,16 @@ std::string some(const std::string& what, const std::vector<int>& numbers) {
 std::string print_home(const StateEntry& entry, const Placement& placement,
                        const ClusterShape& cluster) {
   if (!entry.home) return "R on all workers";
-  if (entry.home->stages.empty()) {
+  if (entry.home->roles.empty()) {
     return entry.layout().str() + " in programs of another trainer";
   }
   if (!entry.layout().is_cut()) {
-    return concat("R in ", some("program", entry.home->stages), " on ",
+    return concat("R in ", some("program", entry.home->roles), " on ",
                   some("worker", StateMap::workers_of(entry, placement, cluster)));
   }
   std::vector<std::string> pieces;
-  for (size_t i = 0; i < entry.home->stages.size(); ++i) {
-    const int program = entry.home->stages[i];
+  for (size_t i = 0; i < entry.home->roles.size(); ++i) {
+    const int program = entry.home->roles[i];
     pieces.push_back(concat(program, print_shard(entry.shard(i)), " on ",
                             some("worker", placement.workers_of(program, cluster))));
   }
@@ -65,7 +65,7 @@ std::string print_readers(const StateEntry& entry) {
   std::vector<int> only;
   for (int reader : entry.readers) {
     const bool changes =
-        entry.home && std::count(entry.home->stages.begin(), entry.home->stages.end(), reader) != 0;
+        entry.home && std::count(entry.home->roles.begin(), entry.home->roles.end(), reader) != 0;
     if (!changes) only.push_back(reader);
   }
   return only.empty() ? "" : concat(", read by ", some("program", only));
@@ -131,7 +131,7 @@ void StateMap::place(const Plan& plan) {
     for (int leaf : program.written_leaves) {
       const PlanLeaf& own = program.leaves[static_cast<size_t>(leaf)];
       Home& home = written[own.name];
-      home.stages.push_back(static_cast<int>(number));
+      home.roles.push_back(static_cast<int>(number));
       if (own.shard.is_cut()) home.shards.push_back(own.shard);
     }
   }
@@ -146,9 +146,9 @@ std::vector<int> StateMap::workers_of(const StateEntry& entry, const Placement& 
                                       const ClusterShape& cluster) {
   std::vector<int> all(static_cast<size_t>(cluster.worker_num));
   std::iota(all.begin(), all.end(), 0);
-  if (!entry.home || entry.home->stages.empty()) return all;
+  if (!entry.home || entry.home->roles.empty()) return all;
   std::set<int> workers;
-  for (int program : entry.home->stages) {
+  for (int program : entry.home->roles) {
     for (int worker : placement.workers_of(program, cluster)) workers.insert(worker);
   }
   return {workers.begin(), workers.end()};
@@ -160,11 +160,11 @@ std::map<int, Home> homes_of(const Plan& plan) {
     const Program& program = plan.programs[number];
     for (const PlanGradient& gradient : program.gradients) {
       Home& home = homes[gradient.leaf];
-      if (!home.stages.empty() && home.stages.back() == static_cast<int>(number)) continue;
-      home.stages.push_back(static_cast<int>(number));
+      if (!home.roles.empty() && home.roles.back() == static_cast<int>(number)) continue;
+      home.roles.push_back(static_cast<int>(number));
       const PlanLeaf& own = program.leaves[static_cast<size_t>(gradient.leaf)];
       if (own.shard.is_cut()) home.shards.push_back(own.shard);
-      EPL_ASSERT(home.shards.empty() || home.shards.size() == home.stages.size(),
+      EPL_ASSERT(home.shards.empty() || home.shards.size() == home.roles.size(),
                  concat("`", own.name, "` is whole in one program and cut in another"));
     }
   }

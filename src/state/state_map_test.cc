@@ -76,9 +76,9 @@ Cluster workers(const std::vector<int>& devices) {
 Placement roles(int programs, int replicas = 1) {
   Placement placement;
   placement.replicas = replicas;
-  placement.stage_devices.assign(static_cast<size_t>(programs), 1);
-  placement.stage_groups.clear();
-  for (int i = 0; i < programs; ++i) placement.stage_groups.push_back(i);
+  placement.role_devices.assign(static_cast<size_t>(programs), 1);
+  placement.role_stages.clear();
+  for (int i = 0; i < programs; ++i) placement.role_stages.push_back(i);
   return placement;
 }
 
@@ -154,9 +154,9 @@ TEST(StateMap, LeavesWhereItIsWhatAPlanDoesNotChange) {
   StateMap map = small_map();
   map.place("second", Home{{1}});
   map.place(plan_of(kLeaves, {{{"first", true}}, {{"first"}}}));
-  EXPECT_EQ(map.find("second")->home->stages, std::vector<int>{1});
-  EXPECT_EQ(map.find("second/momentum_buffer")->home->stages, std::vector<int>{1});
-  EXPECT_EQ(map.find("first")->home->stages, std::vector<int>{0});
+  EXPECT_EQ(map.find("second")->home->roles, std::vector<int>{1});
+  EXPECT_EQ(map.find("second/momentum_buffer")->home->roles, std::vector<int>{1});
+  EXPECT_EQ(map.find("first")->home->roles, std::vector<int>{0});
   EXPECT_EQ(map.find("first")->readers, (std::vector<int>{0, 1}));
 }
 

@@ -38,7 +38,7 @@ std::string written_state(const CompiledStep& step, const Model& model) {
 
 // Into how many parts the rows of a step are cut.
 int parts_of(const BoundStep& step) {
-  const std::vector<int>& devices = step.placement().stage_devices;
+  const std::vector<int>& devices = step.placement().role_devices;
   return step.placement().replicas * *std::max_element(devices.begin(), devices.end()) *
          step.plan().micro_batches;
 }
@@ -67,7 +67,7 @@ bool is_sum(const ReplayedStep& step) { return step.compiled.loss.kind == OverRo
 // has to; else empty.
 std::string why_not_by_slices(const ReplayedStep& step) {
   const RowResult& loss = step.compiled.loss;
-  const bool slices = step.bound.placement().stage_devices[0] > 1;
+  const bool slices = step.bound.placement().role_devices[0] > 1;
   if (!slices || loss.kind != OverRows::kNeither) return "";
   const std::string divided = why_divided(step);
   if (divided.empty()) return "";
@@ -88,7 +88,7 @@ PlainRequest request_for(const ReplayedStep& step, const DeviceBatches& batches)
   const Placement& placement = step.bound.placement();
   const Plan& plan = step.bound.plan();
   const bool mean = takes_mean(step.config);
-  const int slices = placement.stage_devices[0];
+  const int slices = placement.role_devices[0];
   PlainRequest request{batches};
   request.divided = why_divided(step);
   // Of the loss of what the plain program sees of a micro batch: a slice of its rows.
@@ -117,7 +117,7 @@ double sum_over_workers(double value, Communicator* workers) {
 // What the parts of this worker gave, as a step reports it: that of all.
 double loss_of_parts(double loss, const PlainRequest& request, const ReplayedStep& step) {
   const Plan& plan = step.bound.plan();
-  if (is_sum(step)) loss *= step.bound.placement().stage_devices[0];
+  if (is_sum(step)) loss *= step.bound.placement().role_devices[0];
   loss *= parts_in_loss(plan);
   loss *= static_cast<double>(request.batches.size()) / request.devices;
   return sum_over_workers(loss, request.workers);

@@ -96,8 +96,8 @@ Cluster cluster_of(const Variant& variant) {
 
 Placement placement_of(const Variant& variant) {
   Placement placement;
-  placement.stage_devices = {variant.slice_count()};
-  if (!variant.stage_devices().empty()) placement.stage_devices = variant.stage_devices();
+  placement.role_devices = {variant.slice_count()};
+  if (!variant.stage_devices().empty()) placement.role_devices = variant.stage_devices();
   placement.replicas = variant.all_devices() / placement.devices_of_replica();
   for (const Setting& setting : variant.settings()) {
     if (setting.key == "cluster.device_place_prefer_intra_node") {
@@ -126,7 +126,7 @@ std::vector<Place> readers_of(const Variant& variant, int worker) {
 // All rows lie in the order: replica, micro batch, slice; so do those of a worker.
 Batch rows_of(const Batch& batch, const Variant& variant, int worker) {
   const std::vector<Place> readers = readers_of(variant, worker);
-  const int slices = placement_of(variant).stage_devices[0];
+  const int slices = placement_of(variant).role_devices[0];
   const int micro_batches = variant.micro_batches();
   const int parts = placement_of(variant).replicas * micro_batches * slices;
   Batch rows;
@@ -234,7 +234,7 @@ class Workers {
 
 int replicas_of_worker(const Variant& variant, int worker) {
   const auto readers = static_cast<int>(readers_of(variant, worker).size());
-  return readers / std::min(readers, placement_of(variant).stage_devices[0]);
+  return readers / std::min(readers, placement_of(variant).role_devices[0]);
 }
 
 void run_on_workers(const std::vector<int>& devices, const std::function<void(int)>& work) {
