@@ -52,7 +52,7 @@ TEST_F(GradientHistoryOnWorkers, RefusesReplicasOfWhatLiesOnStages) {
 TEST_F(GradientHistoryOnWorkers, KeepsTheHomeThatItRefusesToGiveUp) {
   const Placement first = stages_of({1, 1});
   error_of_second(first, stages_of({1, 2}), false);
-  EXPECT_EQ(history.find("head.weight", parameter, {first, false})->stages, std::vector<int>{1});
+  EXPECT_EQ(history.find("head.weight", parameter, {first, false})->roles, std::vector<int>{1});
 }
 
 TEST_F(GradientHistoryOnWorkers, TakesStagesOfWhatEveryWorkerHas) {
