@@ -284,7 +284,7 @@ void StepCache::note_loss_of_plain(const Graph& recorded) {
   const int parts = subject_.job.cluster().total_gpu_num *
                     static_cast<int>(subject_.config.get<int64_t>("pipeline.num_micro_batch"));
   if (parts < 2 || told_of_loss_) return;
-  RowResult loss{OverRows::kNeither, -1, "its graph cannot be read"};
+  RowResult loss{OverRows::kNeither, "its graph cannot be read"};
   try {
     loss = loss_of_recorded(recorded, parts);
   } catch (const std::exception&) {

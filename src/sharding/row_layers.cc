@@ -73,7 +73,6 @@ const std::map<std::string, int> kKeepsRows = {
     {"aten::_sample_dirichlet", 1},
     {"aten::max_unpool2d", kFirst},
     {"aten::bucketize", 0},
-    {"epl_rows::all_count", 0},
 };
 
 RowOutcome kept_rows(const RowNode& at, int trailing) {
@@ -82,7 +81,7 @@ RowOutcome kept_rows(const RowNode& at, int trailing) {
   for (size_t i = 0; i < ids.size(); ++i) {
     const RowKind& kind = at.inputs[i];
     if (kind.is_same() && kind.power == 0) continue;
-    const auto rank = static_cast<int>(sizes_of(at.whole, ids[i]).size());
+    const auto rank = static_cast<int>(sizes_of(at.graph, ids[i]).size());
     const bool leads = kind.is_rows() && kind.power == 0 &&
                        (trailing == kFirst ? kind.dim == 0 : kind.dim < rank - trailing);
     if (!leads) return std::string("does not keep rows apart there");
@@ -110,8 +109,8 @@ std::optional<RowOutcome> nll(const RowNode& at) {
     return Kinds{RowKind::rows(dim, self.outer), RowKind::same()};
   }
   if (reduction == at::Reduction::Sum) {
-    const int64_t targets = at.whole.value(inputs_of(at.node)[1]).type.numel();
-    const bool square = targets == int64_t{at.slices} * at.slices;
+    const int64_t targets = at.graph.value(inputs_of(at.node)[1]).type.numel();
+    const bool square = targets == at.rows * at.rows;
     return Kinds{RowKind::sum(0, targets, square), RowKind::sum()};
   }
   if (weighted) {
@@ -122,7 +121,7 @@ std::optional<RowOutcome> nll(const RowNode& at) {
   return Kinds{RowKind::sum(-1), RowKind::sum()};
 }
 
-// In training mode: over the rows of its device.
+// In training mode it normalises over the rows of its device, which is by intention.
 std::optional<RowOutcome> batch_norm(const RowNode& at) {
   const RowKind& rows = at.inputs[0];
   if (!at.node.arguments[5].constant.toBool() || !rows.is_rows() || rows.dim == 1) {
@@ -148,7 +147,7 @@ std::optional<RowOutcome> recurrent_layer(const RowNode& at) {
   int64_t outer = 0;
   for (size_t i : {0, 5, 6}) {
     const RowKind& kind = at.inputs[i];
-    dims.push_back(static_cast<int>(sizes_of(at.whole, ids[i]).size()) - 2);
+    dims.push_back(static_cast<int>(sizes_of(at.graph, ids[i]).size()) - 2);
     const bool alike = outer == 0 || kind.outer == 0 || kind.outer == outer;
     if (!kind.is_rows() || kind.dim != dims.back() || kind.power != 0 || !alike) {
       return std::string("does not keep rows apart there");
@@ -159,8 +158,6 @@ std::optional<RowOutcome> recurrent_layer(const RowNode& at) {
     const RowKind& kind = at.inputs[i];
     if (!kind.is_same() || kind.power != 0) return std::string("has weights that depend on rows");
   }
-  const auto others = other_numbers(at);
-  if (!others.empty()) return says_other_numbers(at, others[0]);
   Kinds kinds;
   for (int dim : dims) kinds.push_back(RowKind::rows(dim, outer));
   kinds.resize(outputs_of(at.node).size());
@@ -176,7 +173,7 @@ std::optional<RowOutcome> embedding(const RowNode& at) {
 std::optional<RowOutcome> count_nonzero(const RowNode& at) {
   const RowKind& rows = at.inputs[0];
   if (!rows.is_rows() || rows.power != 0) return std::nullopt;
-  const size_t rank = input_sizes(at.whole, at.node, 0).size();
+  const size_t rank = input_sizes(at.graph, at.node, 0).size();
   auto dims = wrap_dims(ints_at(at.node, 1), rank);
   const auto row = static_cast<size_t>(rows.dim);
   if (dims.empty() || std::count(dims.begin(), dims.end(), row) != 0) return Kinds{RowKind::sum()};
@@ -198,9 +195,7 @@ std::optional<RowOutcome> rows_of_layer(const RowNode& at) {
   const auto keeps = kKeepsRows.find(base);
   const bool has_rows = std::any_of(at.inputs.begin(), at.inputs.end(),
                                     [](const RowKind& kind) { return kind.is_rows(); });
-  if (keeps == kKeepsRows.end() || !has_rows || pattern_of(at.whole, at.node)) return std::nullopt;
-  const auto others = other_numbers(at);
-  if (!others.empty()) return says_other_numbers(at, others[0]);
+  if (keeps == kKeepsRows.end() || !has_rows || pattern_of(at.graph, at.node)) return std::nullopt;
   return kept_rows(at, keeps->second);
 }
 

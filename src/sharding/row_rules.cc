@@ -13,56 +13,10 @@
 
 namespace epl {
 
-int grown_dim(const RowNode& at, ValueId id) {
-  const Sizes& large = sizes_of(at.whole, id);
-  int found = kNone;
-  for (size_t dim = 0; dim < large.size(); ++dim) {
-    if (at.slice == nullptr) {
-      if (found == kNone && large[dim] == at.slices) found = static_cast<int>(dim);
-      continue;
-    }
-    const Sizes& small = sizes_of(*at.slice, id);
-    if (small.size() != large.size()) return kSeveral;
-    if (small[dim] == large[dim]) continue;
-    if (found != kNone || small[dim] * at.slices != large[dim]) return kSeveral;
-    found = static_cast<int>(dim);
-  }
-  return found;
-}
-
-std::optional<int> power_between(double whole, double slice, int slices) {
-  for (int power : {0, 1, -1, 2, -2}) {
-    const double expected = slice * std::pow(slices, power);
-    if (std::abs(whole - expected) <= 1e-6 * std::abs(expected)) return power;
-  }
-  return std::nullopt;
-}
-
-bool same_constant(const RowNode& at, size_t argument) {
-  if (at.slice == nullptr) return true;
-  const Argument& whole = at.node.arguments[argument];
-  if (whole.kind != Argument::Kind::kConstant || whole.constant.isGenerator()) return true;
-  return whole.constant == at.slice_node->arguments[argument].constant;
-}
-
-std::vector<size_t> other_numbers(const RowNode& at) {
-  // Shapes tell where sizes differ.
-  static const std::set<std::string> sizes = {"size", "shape", "sizes", "input_sizes", "repeats"};
-  const bool group_norm = op_name(at.node) == "aten::native_group_norm";  // is told its sizes
-  const bool strided = op_name(at.node).find("empty_strided") != std::string::npos;
-  std::vector<size_t> arguments;
-  for (size_t i = 0; i < at.node.arguments.size(); ++i) {
-    const std::string& name = at.node.op.schema().arguments()[i].name();
-    const bool size = sizes.count(name) != 0 || (strided && name == "stride") ||
-                      (group_norm && at.node.arguments[i].constant.isInt());
-    if (!size && !same_constant(at, i)) arguments.push_back(i);
-  }
-  return arguments;
-}
-
-std::string says_other_numbers(const RowNode& at, size_t argument) {
-  return "has another `" + at.node.op.schema().arguments()[argument].name() +
-         "` for another number of rows";
+int dim_of_rows(const RowNode& at, ValueId id) {
+  const Sizes& sizes = sizes_of(at.graph, id);
+  const auto found = std::find(sizes.begin(), sizes.end(), at.rows);
+  return found == sizes.end() ? kNone : static_cast<int>(found - sizes.begin());
 }
 
 std::vector<RowKind> for_all_outputs(const RowNode& at, RowKind kind) {
@@ -97,10 +51,6 @@ class ByRule {
       const auto guessed = guess(*number, name_ == "aten::div.Scalar");
       if (!guessed) return says_unclear(*number);
       scale_ = -*guessed;
-    } else {
-      const std::optional<int> scaled = scale();
-      if (!scaled) return says_other_numbers(at_, other_numbers(at_)[0]);
-      scale_ = *scaled;
     }
     if (any(at_.inputs, &RowKind::is_sum)) return of_sums();
     if (any(at_.inputs, &RowKind::is_rows)) return of_rows();
@@ -108,24 +58,10 @@ class ByRule {
   }
 
  private:
-  // The power by which a constant that is another number with fewer rows changes the result.
-  std::optional<int> scale() const {
-    const auto others = other_numbers(at_);
-    const bool multiplies = name_ == "aten::mul.Scalar";
-    const bool divides = name_ == "aten::div.Scalar";
-    if (others.empty()) return 0;
-    if (others.size() != 1 || !(multiplies || divides)) return std::nullopt;
-    const auto number = [&](const Node& node) {
-      return node.arguments[others[0]].constant.toScalar().toDouble();
-    };
-    const auto power = power_between(number(at_.node), number(*at_.slice_node), at_.slices);
-    return power && divides ? std::optional(-*power) : power;
-  }
-
-  // With one recording: the number that a sum is multiplied with or divided by.
+  // The number that a sum is multiplied with or divided by.
   std::optional<double> scalar_of_sum() const {
     const bool scales = name_ == "aten::mul.Scalar" || name_ == "aten::div.Scalar";
-    if (at_.slice != nullptr || !scales || !any(at_.inputs, &RowKind::is_sum)) return std::nullopt;
+    if (!scales || !any(at_.inputs, &RowKind::is_sum)) return std::nullopt;
     return at_.node.arguments[1].constant.toScalar().toDouble();
   }
 
@@ -134,7 +70,7 @@ class ByRule {
   // their number, if nothing else is that many, or that of all its elements; twice that may as well
   // be the size of a whole batch.
   std::optional<int> guess(double number, bool divides) const {
-    const double rows = at_.slices;
+    const auto rows = static_cast<double>(at_.rows);
     const double size = std::abs(number);
     if (rows < 2 || size == 0) return 0;
     const double count = size < 1 ? 1 / size : size;
@@ -153,15 +89,15 @@ class ByRule {
 
   std::string says_unclear(double number) const {
     return concat("multiplies or divides a sum over the rows by ", number,
-                  ", which may be made of their number (", at_.slices,
+                  ", which may be made of their number (", at_.rows,
                   ") or be the same for any number of them");
   }
 
-  // The number in a tensor that is one, with one recording.
+  // The number in a tensor that is one and that C++ made.
   std::optional<double> number_in(size_t input) const {
     const RowKind& kind = at_.inputs[input];
-    if (at_.slice != nullptr || !kind.is_same() || kind.power != 0) return std::nullopt;
-    for (const auto& leaf : at_.whole.leaves) {
+    if (!kind.is_same() || kind.power != 0) return std::nullopt;
+    for (const auto& leaf : at_.graph.leaves) {
       const bool number = leaf.value == ids_[input] && leaf.kind == Leaf::Kind::kConstant &&
                           leaf.tensor.defined() && leaf.tensor.numel() == 1;
       if (number) return leaf.tensor.item().toDouble();
@@ -183,17 +119,17 @@ class ByRule {
       all_zero &= own == 0;
       alike &= own == first || at_.inputs[i].zero;
     }
-    if (all_zero) return scale_;
-    if (name_ == "aten::div.Tensor") return first - (sum - first) + scale_;
-    if (name_ == "aten::reciprocal") return -first + scale_;
+    if (all_zero) return 0;
+    if (name_ == "aten::div.Tensor") return first - (sum - first);
+    if (name_ == "aten::reciprocal") return -first;
     if (rule_ == nullptr) return std::nullopt;
     switch (rule_->linear) {
       case Linear::kOneInput:
-        return sum + scale_;
+        return sum;
       case Linear::kAll:
-        return alike ? std::optional(first + scale_) : std::nullopt;
+        return alike ? std::optional(first) : std::nullopt;
       case Linear::kFirst:
-        return sum == first ? std::optional(first + scale_) : std::nullopt;
+        return sum == first ? std::optional(first) : std::nullopt;
       case Linear::kNo:
         return std::nullopt;
     }
@@ -215,7 +151,7 @@ class ByRule {
   // --- rows ------------------------------------------------------------------------------------
 
   RowOutcome of_rows() {
-    const auto pattern = pattern_of(at_.whole, at_.node);
+    const auto pattern = pattern_of(at_.graph, at_.node);
     if (!pattern) {
       return std::string(rule_ == nullptr
                              ? "is an operator of which EPL does not know what it does "
@@ -237,7 +173,7 @@ class ByRule {
       if (!kind.is_rows()) continue;
       const auto dim = static_cast<size_t>(kind.dim);
       const char own = pattern.inputs[i][dim];
-      const int64_t own_size = sizes_of(at_.whole, ids_[i])[dim];
+      const int64_t own_size = sizes_of(at_.graph, ids_[i])[dim];
       if (own == '1' || pattern.whole.find(own) != std::string::npos) {
         return std::string("looks at all rows");
       }
@@ -286,9 +222,9 @@ class ByRule {
   RowKind added_up(int power) const {
     for (size_t i = 0; i < ids_.size(); ++i) {
       if (!at_.inputs[i].is_rows()) continue;
-      const TensorType& type = at_.whole.value(ids_[i]).type;
-      const auto like_rows = std::count(type.sizes.begin(), type.sizes.end(), at_.slices);
-      const bool square = like_rows > 1 || type.numel() == int64_t{at_.slices} * at_.slices;
+      const TensorType& type = at_.graph.value(ids_[i]).type;
+      const auto like_rows = std::count(type.sizes.begin(), type.sizes.end(), at_.rows);
+      const bool square = like_rows > 1 || type.numel() == at_.rows * at_.rows;
       return RowKind::sum(power, type.numel(), square);
     }
     return RowKind::sum(power);
@@ -322,7 +258,7 @@ class ByRule {
       if (power == -1) return for_all_outputs(at_, RowKind::sum(-1));
       return "adds a number to " + name_of_sum(power) + ", which each device would do again";
     }
-    const auto pattern = pattern_of(at_.whole, at_.node);
+    const auto pattern = pattern_of(at_.graph, at_.node);
     const std::vector<size_t>* linear = pattern ? linear_set(*pattern) : nullptr;
     if (linear == nullptr || !keeps_numbers(*linear)) {
       return "is not linear, but reads " + name_of_sum(power);
@@ -345,7 +281,7 @@ class ByRule {
   // x * x is not linear in x; truth values and integers of fractions are no numbers to add up.
   bool keeps_numbers(const std::vector<size_t>& set) const {
     const auto integral = [&](ValueId id) {
-      return c10::isIntegralType(at_.whole.value(id).type.dtype, /*includeBool=*/true);
+      return c10::isIntegralType(at_.graph.value(id).type.dtype, /*includeBool=*/true);
     };
     bool all_integral = true;
     for (size_t i = 0; i < ids_.size(); ++i) {
@@ -356,13 +292,13 @@ class ByRule {
       }
     }
     for (ValueId id : outputs_of(at_.node)) {
-      if (at_.whole.value(id).type.dtype == c10::ScalarType::Bool) return false;
+      if (at_.graph.value(id).type.dtype == c10::ScalarType::Bool) return false;
       if (integral(id) && !all_integral) return false;
     }
     return true;
   }
 
-  // What is the same on all slices is its own mean, but no sum.
+  // What is the same for all rows is its own mean, but no sum.
   RowOutcome linear_outcome(const std::vector<size_t>& set, int power) const {
     int result = power + scale_;
     for (size_t i = 0; i < ids_.size(); ++i) {
@@ -393,7 +329,7 @@ class ByRule {
   const std::string name_;
   const OperatorRow* const rule_;
   const std::vector<ValueId> ids_;
-  int scale_ = 0;
+  int scale_ = 0;  // the power that is in a number which a sum is multiplied with
   int64_t outer_ = 1;
 };
 

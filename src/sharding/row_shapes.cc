@@ -1,5 +1,5 @@
 // Views and tensors that are put together, taken apart or made: a dimension that holds the rows may
-// hold others as well, [outer, slices, inner] in this order.
+// hold others as well, [outer, rows, inner] in this order.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -25,7 +25,7 @@ std::optional<int64_t> optional_int(const Node& node, size_t argument) {
 
 int64_t outer_of(const RowKind& kind) { return std::max<int64_t>(kind.outer, 1); }
 
-// Elements of a dimension in which each slice has its part once.
+// Elements of a dimension in which each row has its part once.
 int64_t block_of(const Graph& graph, ValueId id, const RowKind& kind) {
   return sizes_of(graph, id)[static_cast<size_t>(kind.dim)] / outer_of(kind);
 }
@@ -44,32 +44,18 @@ const std::set<std::string> kMakers = {"aten::zeros",        "aten::ones",
                                        "aten::randint_like", "aten::scalar_tensor",
                                        "aten::zero",         "aten::new_empty_strided"};
 
-// What they are filled with may be a number of rows.
+// The tensor that one is like tells which of its dimensions holds the rows, where sizes may not.
 RowOutcome made(const RowNode& at) {
-  int power = 0;
-  for (size_t argument : other_numbers(at)) {
-    const c10::IValue& whole = at.node.arguments[argument].constant;
-    const c10::IValue& slice = at.slice_node->arguments[argument].constant;
-    const std::string& name = at.node.op.schema().arguments()[argument].name();
-    const bool filled = (name == "fill_value" || name == "s") && whole.isScalar();
-    const auto found =
-        filled ? power_between(whole.toScalar().toDouble(), slice.toScalar().toDouble(), at.slices)
-               : std::nullopt;
-    if (!found) return says_other_numbers(at, argument);
-    power = *found;
-  }
-  // One recording does not tell which dimensions grow, but the tensor that it is like does.
-  const bool like_rows = at.slice == nullptr && !at.inputs.empty() && at.inputs[0].is_rows() &&
+  const bool like_rows = !at.inputs.empty() && at.inputs[0].is_rows() &&
                          base_name(at.node).find("_like") != std::string::npos;
-  const int dim = like_rows ? at.inputs[0].dim : grown_dim(at, outputs_of(at.node)[0]);
-  if (dim == kSeveral) return std::string("has several dimensions that grow with the rows");
-  RowKind kind = dim == kNone ? RowKind::same(power) : RowKind::rows(dim, 0, power);
+  const int dim = like_rows ? at.inputs[0].dim : dim_of_rows(at, outputs_of(at.node)[0]);
+  RowKind kind = dim == kNone ? RowKind::same() : RowKind::rows(dim, 0);
   kind.zero = base_name(at.node).find("zero") != std::string::npos;
   return Kinds{kind};
 }
 
 std::optional<RowOutcome> arange(const RowNode& at) {
-  const int dim = grown_dim(at, outputs_of(at.node)[0]);
+  const int dim = dim_of_rows(at, outputs_of(at.node)[0]);
   if (dim == kNone) return std::nullopt;
   const auto start = argument_named(at.node, "start");
   const auto step = argument_named(at.node, "step");
@@ -82,18 +68,18 @@ std::optional<RowOutcome> arange(const RowNode& at) {
 
 // --- views -------------------------------------------------------------------------------------
 
-// In the order of elements a value is [before, slices, behind], and a view keeps that order.
+// In the order of elements a value is [before, rows, behind], and a view keeps that order.
 std::optional<RowOutcome> view(const RowNode& at) {
   const RowKind kind = at.inputs[0];
   if (!kind.is_rows()) return std::nullopt;
-  const Sizes& from = input_sizes(at.whole, at.node, 0);
-  const Sizes& to = sizes_of(at.whole, outputs_of(at.node)[0]);
+  const Sizes& from = input_sizes(at.graph, at.node, 0);
+  const Sizes& to = sizes_of(at.graph, outputs_of(at.node)[0]);
   const int64_t before =
       std::accumulate(from.begin(), from.begin() + kind.dim, outer_of(kind), std::multiplies<>());
   int64_t prefix = 1;
   for (size_t dim = 0; dim < to.size() && prefix <= before; prefix *= to[dim++]) {
     const int64_t outer = before / prefix;
-    if (before % prefix != 0 || to[dim] % (outer * at.slices) != 0) continue;
+    if (before % prefix != 0 || to[dim] % (outer * at.rows) != 0) continue;
     return Kinds{RowKind::rows(static_cast<int>(dim), outer, kind.power)};
   }
   return std::string("shows the rows so that those of a slice do not stay together");
@@ -101,24 +87,23 @@ std::optional<RowOutcome> view(const RowNode& at) {
 
 std::optional<RowOutcome> expand(const RowNode& at) {
   if (!at.inputs[0].is_same()) return std::nullopt;
-  const int dim = grown_dim(at, outputs_of(at.node)[0]);
-  if (dim < 0) return std::nullopt;
+  const int dim = dim_of_rows(at, outputs_of(at.node)[0]);
+  if (dim == kNone) return std::nullopt;
   return Kinds{RowKind::rows(dim, 0, at.inputs[0].power)};
 }
 
 std::optional<RowOutcome> repeat(const RowNode& at) {
   const RowKind& kind = at.inputs[0];
-  const Sizes& from = input_sizes(at.whole, at.node, 0);
+  const Sizes& from = input_sizes(at.graph, at.node, 0);
   const Sizes repeats = ints_at(at.node, 1);
   const size_t added = repeats.size() - from.size();
-  const int dim = grown_dim(at, outputs_of(at.node)[0]);
-  if (kind.is_same() && dim >= 0) {
+  const int dim = dim_of_rows(at, outputs_of(at.node)[0]);
+  if (kind.is_same() && dim != kNone) {
     const auto place = static_cast<size_t>(dim);
     const bool alike = place < added || from[place - added] == 1;
     return Kinds{RowKind::rows(dim, alike ? 0 : 1, kind.power)};
   }
   if (!kind.is_rows()) return std::nullopt;
-  if (!same_constant(at, 1)) return says_other_numbers(at, 1);
   const size_t place = static_cast<size_t>(kind.dim) + added;
   return Kinds{RowKind::rows(static_cast<int>(place), kind.outer * repeats[place], kind.power)};
 }
@@ -126,25 +111,17 @@ std::optional<RowOutcome> repeat(const RowNode& at) {
 std::optional<RowOutcome> slice(const RowNode& at) {
   const RowKind& kind = at.inputs[0];
   if (!kind.is_rows()) return std::nullopt;
-  const size_t rank = input_sizes(at.whole, at.node, 0).size();
-  const size_t dim = wrap_dim(int_at(at.node, 1), rank);
-  const auto start = [&](const Graph& graph, const Node& node) {
-    const int64_t size = input_sizes(graph, node, 0)[dim];
-    const int64_t number = optional_int(node, 2).value_or(0);
-    return std::clamp<int64_t>(number < 0 ? number + size : number, 0, size);
-  };
-  const int64_t from = start(at.whole, at.node);
-  const int64_t from_of_slice = at.slice ? start(*at.slice, *at.slice_node) : from;
-  if (dim != static_cast<size_t>(kind.dim)) {
-    if (from != from_of_slice || !same_constant(at, 4)) return says_other_numbers(at, 2);
-    return Kinds{kind};
-  }
-  const int64_t taken = sizes_of(at.whole, outputs_of(at.node)[0])[dim];
-  const int64_t block = block_of(at.whole, tensor_at(at.node, 0), kind);
+  const Sizes& sizes = input_sizes(at.graph, at.node, 0);
+  const size_t dim = wrap_dim(int_at(at.node, 1), sizes.size());
+  if (dim != static_cast<size_t>(kind.dim)) return Kinds{kind};
+  const int64_t size = sizes[dim];
+  const int64_t start = optional_int(at.node, 2).value_or(0);
+  const int64_t from = std::clamp<int64_t>(start < 0 ? start + size : start, 0, size);
+  const int64_t taken = sizes_of(at.graph, outputs_of(at.node)[0])[dim];
+  const int64_t block = block_of(at.graph, tensor_at(at.node, 0), kind);
   const bool blocks =
       from % block == 0 && taken % block == 0 && taken > 0 && int_at(at.node, 4) == 1;
-  const bool alike = at.slice == nullptr || from == from_of_slice * at.slices;
-  if (!blocks || !alike) return std::string("takes some rows of the whole batch");
+  if (!blocks) return std::string("takes some rows of the whole batch");
   return Kinds{RowKind::rows(kind.dim, kind.outer == 0 ? 0 : taken / block, kind.power)};
 }
 
@@ -152,13 +129,13 @@ std::optional<RowOutcome> slice(const RowNode& at) {
 
 std::optional<RowOutcome> split(const RowNode& at) {
   const RowKind& kind = at.inputs[0];
-  const size_t rank = input_sizes(at.whole, at.node, 0).size();
+  const size_t rank = input_sizes(at.graph, at.node, 0).size();
   const size_t dim = wrap_dim(int_at(at.node, *argument_named(at.node, "dim")), rank);
   if (!kind.is_rows() || dim != static_cast<size_t>(kind.dim)) return std::nullopt;
-  const int64_t block = block_of(at.whole, tensor_at(at.node, 0), kind);
+  const int64_t block = block_of(at.graph, tensor_at(at.node, 0), kind);
   Kinds kinds;
   for (ValueId id : outputs_of(at.node)) {
-    const int64_t taken = sizes_of(at.whole, id)[dim];
+    const int64_t taken = sizes_of(at.graph, id)[dim];
     if (taken % block != 0) return std::string("cuts the rows of the whole batch");
     kinds.push_back(RowKind::rows(kind.dim, taken / block, kind.power));
   }
@@ -168,15 +145,15 @@ std::optional<RowOutcome> split(const RowNode& at) {
 // Halves of a batch, one behind the other: real and generated images, two views of each sample.
 std::optional<RowOutcome> cat(const RowNode& at) {
   const auto ids = inputs_of(at.node);
-  const size_t rank = sizes_of(at.whole, outputs_of(at.node)[0]).size();
+  const size_t rank = sizes_of(at.graph, outputs_of(at.node)[0]).size();
   const size_t dim = wrap_dim(int_at(at.node, *argument_named(at.node, "dim")), rank);
   std::optional<int64_t> block;
   int64_t outer = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (sizes_of(at.whole, ids[i]) == Sizes{0}) continue;  // an empty one fits any
+    if (sizes_of(at.graph, ids[i]) == Sizes{0}) continue;  // an empty one fits any
     const RowKind& kind = at.inputs[i];
     if (!kind.is_rows() || static_cast<size_t>(kind.dim) != dim) return std::nullopt;
-    const int64_t own = block_of(at.whole, ids[i], kind);
+    const int64_t own = block_of(at.graph, ids[i], kind);
     if (block.value_or(own) != own || kind.power != at.inputs[0].power) {
       return std::string("puts tensors with different numbers of rows one behind the other");
     }
@@ -208,7 +185,7 @@ std::optional<ByNumber> picked_by_number(const RowNode& at) {
     const RowKind& kind = at.inputs[input++];
     const bool numbers = kind.kind == RowKind::Kind::kNumbers;
     const bool fits = numbers ? !has_numbers : kind.is_same() || (kind.is_rows() && kind.dim == 0);
-    if (!fits || sizes_of(at.whole, indices[i]).size() > 1) return std::nullopt;
+    if (!fits || sizes_of(at.graph, indices[i]).size() > 1) return std::nullopt;
     if (numbers) found.dim = i;
     has_numbers |= numbers;
     first = first.value_or(i);
@@ -235,12 +212,12 @@ bool puts_by_mask(const RowNode& at) {
   const RowKind& put = at.inputs.back();
   const auto& indices = at.node.arguments[1].values;
   if (at.inputs.size() != 3 || indices.empty() || indices[0] == kNoValue) return false;
-  const bool masks = at.whole.value(indices[0]).type.dtype == c10::ScalarType::Bool;
+  const bool masks = at.graph.value(indices[0]).type.dtype == c10::ScalarType::Bool;
   const bool same_rows = self.is_rows() && mask.is_rows() && self.dim == mask.dim &&
                          (self.outer == mask.outer || mask.outer == 0) && self.power == 0;
   return masks && same_rows && put.is_same() && put.power == 0 &&
-         sizes_of(at.whole, inputs_of(at.node).back()).size() <= 1 &&
-         at.whole.value(inputs_of(at.node).back()).type.numel() == 1;
+         sizes_of(at.graph, inputs_of(at.node).back()).size() <= 1 &&
+         at.graph.value(inputs_of(at.node).back()).type.numel() == 1;
 }
 
 std::optional<RowOutcome> index_put(const RowNode& at) {
@@ -260,10 +237,10 @@ std::optional<RowOutcome> masked_select(const RowNode& at) {
   const RowKind& self = at.inputs[0];
   const RowKind& mask = at.inputs[1];
   const auto ids = inputs_of(at.node);
-  const Sizes& sizes = sizes_of(at.whole, ids[0]);
-  const int64_t taken = at.whole.value(outputs_of(at.node)[0]).type.numel();
+  const Sizes& sizes = sizes_of(at.graph, ids[0]);
+  const int64_t taken = at.graph.value(outputs_of(at.node)[0]).type.numel();
   const bool all =
-      sizes == sizes_of(at.whole, ids[1]) && taken == at.whole.value(ids[0]).type.numel();
+      sizes == sizes_of(at.graph, ids[1]) && taken == at.graph.value(ids[0]).type.numel();
   const bool alike =
       self.is_rows() &&
       (mask.is_same() || (mask.is_rows() && mask.dim == self.dim && mask.outer == self.outer));
@@ -304,14 +281,13 @@ std::optional<RowOutcome> as_strided(const RowNode& at) {
   const size_t sizes = scatters ? 2 : 1;
   const RowKind& self = at.inputs[0];
   if (!self.is_rows()) return std::nullopt;
-  const auto shown = [&](const Graph& graph, const Node& node) {
-    const TensorType& type = graph.value(tensor_at(node, 0)).type;
-    return strided_rows(type, self.dim, ints_at(node, sizes), ints_at(node, sizes + 1),
-                        optional_int(node, sizes + 2).value_or(type.offset));
-  };
-  const int dim = self.outer <= 1 ? shown(at.whole, at.node) : kNone;
-  const bool alike = at.slice == nullptr || shown(*at.slice, *at.slice_node) == dim;
-  if (dim == kNone || !alike) return std::string("shows places in memory that are not of one row");
+  const TensorType& type = at.graph.value(tensor_at(at.node, 0)).type;
+  const int dim =
+      self.outer <= 1
+          ? strided_rows(type, self.dim, ints_at(at.node, sizes), ints_at(at.node, sizes + 1),
+                         optional_int(at.node, sizes + 2).value_or(type.offset))
+          : kNone;
+  if (dim == kNone) return std::string("shows places in memory that are not of one row");
   if (!scatters) return Kinds{RowKind::rows(dim, self.outer, self.power)};
   const RowKind& put = at.inputs[1];
   const bool fits = put.power == self.power &&

@@ -103,7 +103,7 @@ TEST_F(FrozenKernel, IsNotAskedForItsGradientWhereADeviceHasOneRow) {
   for (int64_t places : {1, 2, 3}) trains_as_plain({places, 1, 3}, split(3, "all"));
 }
 
-// Two sizes of the same step are compared, one of which has a single row.
+// Each of three devices has a single row.
 TEST_F(FrozenKernel, IsNotAskedForItsGradientUnderReplicate) {
   for (int64_t places : {1, 2, 3}) trains_as_plain({places, 1, 3}, replicate(3));
 }
