@@ -64,7 +64,6 @@ Rules whole_rules() {
       {"epl_rows::log_softmax", in_float32().pointwise()},
       {"epl_rows::log_softmax_backward", in_float32().pointwise()},
       {"epl_rows::index_in_piece", in_widest()},
-      {"epl_rows::all_count", in_widest()},
   };
   return rows;
 }

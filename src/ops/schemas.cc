@@ -38,7 +38,6 @@ TORCH_LIBRARY(epl_rows, library) {
   define_with_out(library, "log_softmax_backward", "Tensor gradient, Tensor output, Tensor sum");
   define_with_out(library, "index_in_piece",
                   "Tensor index, int begin, int whole, int? ignored, bool from_end");
-  define_with_out(library, "all_count", "Tensor target, int ignored");
   define_with_out(library, "note_ignored", "Tensor target, int ignored");
 }
 

@@ -1,26 +1,20 @@
-// Targets of a loss whose rows are cut over devices, as an operator of LibTorch:
-//
-//   epl_rows::all_count(Tensor target, int ignored) -> Tensor
-//
-// gives the targets, and throws where one of them is `ignored`. A mean over the targets that count
-// has another divisor on each device then, and the mean of the devices' means is not that of all.
+// Targets of a loss of which a part of the rows is at hand, as an operator of LibTorch:
 //
 //   epl_rows::note_ignored(Tensor target, int ignored) -> Tensor
 //
-// does not throw: whoever asks ignored_targets_seen() hears of it.
+// gives the targets. Where one of them is `ignored`, whoever asks ignored_targets_seen() hears of
+// it: a mean over the targets that count has another divisor on each part then, and the mean of the
+// parts' means is not that of all.
 #include "runtime/counted_targets.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/record_function.h>
-#include <epl/error.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
-
-#include "base/text.h"
 
 namespace epl {
 namespace {
@@ -33,24 +27,6 @@ bool has_ignored(const at::Tensor& target, int64_t ignored) {
   const int64_t* const begin = target.data_ptr<int64_t>();
   const int64_t* const end = begin + target.numel();
   return std::find(begin, end, ignored) != end;
-}
-
-at::Tensor& all_count_out(const at::Tensor& target, int64_t ignored, at::Tensor& out) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (has_ignored(target, ignored)) {
-    throw Error(concat("a loss of reduction \"mean\" ignores rows (target ", ignored,
-                       "), but the rows of its micro batch are cut over devices, each of which "
-                       "would divide by the rows that count on it alone"),
-                "epl::replicate(k) with k > 1 around the loss",
-                "reduction kSum divided by a number that is the same for all devices, or "
-                "epl::replicate(1), which gives every device whole micro batches");
-  }
-  return out.copy_(target);
-}
-
-at::Tensor all_count(const at::Tensor& target, int64_t ignored) {
-  at::Tensor out = at::empty_like(target, c10::MemoryFormat::Contiguous);
-  return all_count_out(target, ignored, out);
 }
 
 at::Tensor& note_ignored_out(const at::Tensor& target, int64_t ignored, at::Tensor& out) {
@@ -115,19 +91,13 @@ IgnoredTargetsWatch::~IgnoredTargetsWatch() { at::removeCallback(callback_); }
 int64_t ignored_targets_seen() { return seen.load(std::memory_order_relaxed); }
 
 TORCH_LIBRARY_IMPL(epl_rows, CPU, library) {
-  library.impl("all_count", all_count);
-  library.impl("all_count.out", all_count_out);
   library.impl("note_ignored", note_ignored);
   library.impl("note_ignored.out", note_ignored_out);
 }
 
-TORCH_LIBRARY_IMPL(epl_rows, Meta, library) {
-  library.impl("all_count", like_target);
-  library.impl("note_ignored", like_target);
-}
+TORCH_LIBRARY_IMPL(epl_rows, Meta, library) { library.impl("note_ignored", like_target); }
 
 TORCH_LIBRARY_IMPL(epl_rows, AutogradMeta, library) {
-  library.impl("all_count", torch::CppFunction::makeFallthrough());
   library.impl("note_ignored", torch::CppFunction::makeFallthrough());
 }
 
