@@ -303,7 +303,6 @@ Capture capture_step(const CaptureRequest& request) {
   capture.closed_over = recorder.closed_over();
   capture.held_unseen = recorder.held_unseen();
   capture.unreplayable = recorder.unreplayable();
-  capture.users_backward = recorder.users_code_in_backward();
 
   std::vector<ValueId> returned{loss};
   for (const Metric& metric : metrics) returned.push_back(metric.value);

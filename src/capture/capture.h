@@ -83,8 +83,7 @@ struct Capture {
   // The leaves that its backward() reaches, trained or not: of those, the plain loop makes a
   // grad().
   std::vector<WeakTensor> reached;
-  RunEffects effects;           // empty unless asked for
-  bool users_backward = false;  // backward runs the user's own code: hooks, Functions
+  RunEffects effects;  // empty unless asked for
   // Why a replay would not be right; empty where nothing speaks against it.
   std::string unreplayable;
 };
