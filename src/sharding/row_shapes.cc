@@ -30,6 +30,13 @@ int64_t block_of(const Graph& graph, ValueId id, const RowKind& kind) {
   return sizes_of(graph, id)[static_cast<size_t>(kind.dim)] / outer_of(kind);
 }
 
+// Rows that can be counted in its first tensor: a batch may be empty, and so may be one of its
+// tensors.
+bool first_has_rows(const RowNode& at) {
+  return at.rows > 0 && at.inputs[0].is_rows() &&
+         at.graph.value(tensor_at(at.node, 0)).type.numel() > 0;
+}
+
 // --- tensors from nothing ----------------------------------------------------------------------
 
 const std::set<std::string> kMakers = {"aten::zeros",        "aten::ones",
@@ -71,7 +78,7 @@ std::optional<RowOutcome> arange(const RowNode& at) {
 // In the order of elements a value is [before, rows, behind], and a view keeps that order.
 std::optional<RowOutcome> view(const RowNode& at) {
   const RowKind kind = at.inputs[0];
-  if (!kind.is_rows()) return std::nullopt;
+  if (!first_has_rows(at)) return std::nullopt;
   const Sizes& from = input_sizes(at.graph, at.node, 0);
   const Sizes& to = sizes_of(at.graph, outputs_of(at.node)[0]);
   const int64_t before =
@@ -110,7 +117,7 @@ std::optional<RowOutcome> repeat(const RowNode& at) {
 
 std::optional<RowOutcome> slice(const RowNode& at) {
   const RowKind& kind = at.inputs[0];
-  if (!kind.is_rows()) return std::nullopt;
+  if (!first_has_rows(at)) return std::nullopt;
   const Sizes& sizes = input_sizes(at.graph, at.node, 0);
   const size_t dim = wrap_dim(int_at(at.node, 1), sizes.size());
   if (dim != static_cast<size_t>(kind.dim)) return Kinds{kind};
@@ -131,7 +138,7 @@ std::optional<RowOutcome> split(const RowNode& at) {
   const RowKind& kind = at.inputs[0];
   const size_t rank = input_sizes(at.graph, at.node, 0).size();
   const size_t dim = wrap_dim(int_at(at.node, *argument_named(at.node, "dim")), rank);
-  if (!kind.is_rows() || dim != static_cast<size_t>(kind.dim)) return std::nullopt;
+  if (!first_has_rows(at) || dim != static_cast<size_t>(kind.dim)) return std::nullopt;
   const int64_t block = block_of(at.graph, tensor_at(at.node, 0), kind);
   Kinds kinds;
   for (ValueId id : outputs_of(at.node)) {
@@ -280,7 +287,7 @@ std::optional<RowOutcome> as_strided(const RowNode& at) {
   const bool scatters = base_name(at.node) == "aten::as_strided_scatter";
   const size_t sizes = scatters ? 2 : 1;
   const RowKind& self = at.inputs[0];
-  if (!self.is_rows()) return std::nullopt;
+  if (!first_has_rows(at)) return std::nullopt;
   const TensorType& type = at.graph.value(tensor_at(at.node, 0)).type;
   const int dim =
       self.outer <= 1
