@@ -163,6 +163,16 @@ TEST(CutsOf, RandomNumbersAreNotPartialSums) {
             "b: S(1) -> S(1)");
 }
 
+TEST(CutsOf, AConvolutionInGroupsOfSeveralChannels) {
+  const Graph graph =
+      graph_of({"f32[3,4,5]", "f32[6,2,3]"},
+               "%2: f32[3,6,3] = aten::convolution(%0, %1, none, [1], [0], [1], false, [0], 2)");
+  EXPECT_EQ(cuts(graph, 2),
+            "n: S(0) R -> S(0)\n"
+            "sum: P R -> P\n"
+            "sum: R P -> P");
+}
+
 TEST(CutsOf, AnOperatorWithoutARowHasNone) {
   const Graph graph = graph_of({"f32[4,4]"}, "%1: f32[4,4] = aten::inverse(%0)");
   EXPECT_EQ(find_rule(graph.nodes[0].op), nullptr);

@@ -18,6 +18,7 @@ Rules class_loss_rules();
 Rules pair_loss_rules();
 Rules norm_rules();
 Rules convolution_rules();
+Rules image_rules();
 Rules embedding_rules();
 Rules gather_rules();
 Rules index_rules();

@@ -10,7 +10,6 @@ Rules whole_rules() {
       {"aten::_addmm_activation", in_lower().product(1)},
       {"aten::addbmm", in_lower()},
       {"aten::_trilinear", in_widest()},
-      {"aten::_convolution", in_lower().convolves(0, 6, 1)},
       {"aten::convolution_overrideable", in_lower().convolves(0, 6, 1)},
       {"aten::convolution_backward_overrideable", in_lower().convolves(1, 7, 2)},
       {"aten::mkldnn_rnn_layer", in_lower().recurs(1)},

@@ -38,6 +38,8 @@ Examples norm_examples();
 Examples channel_norm_examples();
 Examples convolution_examples();
 Examples pool_examples();
+Examples resize_examples();
+Examples sampling_examples();
 Examples embedding_examples();
 Examples gather_examples();
 Examples index_examples();
