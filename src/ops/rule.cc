@@ -115,12 +115,12 @@ class Cutter {
     for (char letter : all_letters()) {
       if (!may_cut(letter)) continue;
       Cut cut = cut_along(letter);
-      const bool sums = std::any_of(cut.outputs.begin(), cut.outputs.end(),
-                                    [](Layout layout) { return layout.is_partial(); });
-      if (!sums || !is_random(node_.op)) cuts.push_back(std::move(cut));
+      if (may_sum_up(cut)) cuts.push_back(std::move(cut));
     }
     for (const auto& set : *pattern_.partial) {
-      if (may_be_partial(set)) cuts.push_back(partial_cut(set));
+      if (!may_be_partial(set)) continue;
+      Cut cut = partial_cut(set);
+      if (may_sum_up(cut)) cuts.push_back(std::move(cut));
     }
     return cuts;
   }
@@ -172,6 +172,16 @@ class Cutter {
                                                      : Layout::cut(static_cast<int>(dim)));
     }
     return cut;
+  }
+
+  // Draws are no sums of other draws, and devices do not sum up complex numbers.
+  bool may_sum_up(const Cut& cut) const {
+    const auto ids = outputs_of(node_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (!cut.outputs[i].is_partial()) continue;
+      if (is_random(node_.op) || c10::isComplexType(graph_.value(ids[i]).type.dtype)) return false;
+    }
+    return true;
   }
 
   // Sums go through only where numbers stay numbers, and where no other argument is the same

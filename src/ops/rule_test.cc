@@ -163,6 +163,13 @@ TEST(CutsOf, RandomNumbersAreNotPartialSums) {
             "b: S(1) -> S(1)");
 }
 
+TEST(CutsOf, ComplexNumbersAreNotPartialSums) {
+  const Graph graph = graph_of({"c64[4,6]", "c64[6,8]"}, "%2: c64[4,8] = aten::mm(%0, %1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "m: S(0) R -> S(0)\n"
+            "n: R S(1) -> S(1)");
+}
+
 TEST(CutsOf, AConvolutionInGroupsOfSeveralChannels) {
   const Graph graph =
       graph_of({"f32[3,4,5]", "f32[6,2,3]"},
@@ -171,6 +178,16 @@ TEST(CutsOf, AConvolutionInGroupsOfSeveralChannels) {
             "n: S(0) R -> S(0)\n"
             "sum: P R -> P\n"
             "sum: R P -> P");
+}
+
+// Columns of one right side, as many as there are matrices, are no matrices.
+TEST(CutsOf, OneRightSideForSeveralMatrices) {
+  const std::string node =
+      "%2: f32[4,4,3], %3: f32[4,4,4], %4: i32[4,4], %5: i32[4] = aten::_linalg_solve_ex(%0, %1, "
+      "true, false)";
+  EXPECT_EQ(cuts(graph_of({"f32[4,4,4]", "f32[4,3]"}, node), 2), "");
+  EXPECT_EQ(cuts(graph_of({"f32[4,4,4]", "f32[4,4,3]"}, node), 2),
+            "a: S(0) S(0) -> S(0) S(0) S(0) S(0)");
 }
 
 TEST(CutsOf, AnOperatorWithoutARowHasNone) {
