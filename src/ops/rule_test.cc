@@ -190,6 +190,18 @@ TEST(CutsOf, OneRightSideForSeveralMatrices) {
             "a: S(0) S(0) -> S(0) S(0) S(0) S(0)");
 }
 
+// The sum of each bag, whose numbers every device goes through.
+TEST(CutsOf, GradientsOfBags) {
+  const Graph graph = graph_of({"f32[4,8]", "i64[9]", "i64[9]", "i64[4]", "i64[4]"},
+                               "%5: f32[7,8] = aten::_embedding_bag_dense_backward(%0, %1, %2, %3, "
+                               "%4, 7, false, 0, none, -1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "b: S(0) R R S(0) R -> P\n"
+            "D: S(1) R R R R -> S(1)\n"
+            "I: R S(0) S(0) R R -> P\n"
+            "sum: P R R R R -> P");
+}
+
 TEST(CutsOf, AnOperatorWithoutARowHasNone) {
   const Graph graph = graph_of({"f32[4,4]"}, "%1: f32[4,4] = aten::inverse(%0)");
   EXPECT_EQ(find_rule(graph.nodes[0].op), nullptr);

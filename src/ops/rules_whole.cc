@@ -16,9 +16,6 @@ Rules whole_rules() {
       // By indices, and what changes some elements.
       {"aten::select_copy", in_widest().gathers()},
       {"aten::embedding_bag", in_widest().gathers()},
-      {"aten::_embedding_bag", in_widest().gathers()},
-      {"aten::_embedding_bag_backward", in_float32()},
-      {"aten::_embedding_bag_dense_backward", in_float32()},
       {"aten::masked_scatter", in_widest().changes_some()},
 
       // Memory.

@@ -38,8 +38,8 @@ Examples all_examples() {
         softmax_examples,      class_loss_examples,  pair_loss_examples, norm_examples,
         channel_norm_examples, convolution_examples, pool_examples,      resize_examples,
         sampling_examples,     matrix_examples,      complex_examples,   embedding_examples,
-        gather_examples,       index_examples,       gating_examples,    join_examples,
-        random_examples,       creation_examples,    libtorch2_examples}) {
+        bag_examples,          gather_examples,      index_examples,     gating_examples,
+        join_examples,         random_examples,      creation_examples,  libtorch2_examples}) {
     for (auto& example : family()) all.push_back(std::move(example));
   }
   return all;

@@ -43,6 +43,7 @@ Examples resize_examples();
 Examples sampling_examples();
 Examples matrix_examples();
 Examples complex_examples();
+Examples bag_examples();
 Examples embedding_examples();
 Examples gather_examples();
 Examples index_examples();

@@ -76,9 +76,8 @@ TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
     }
   }
   // Sparse tensors, counts of steps, questions whose answer is one number for all devices, numbers
-  // of places: whole on every device, as bags of words are.
-  std::set<std::string> known = {"aten::_embedding_bag",
-                                 "aten::_local_scalar_dense",
+  // of places: whole on every device.
+  std::set<std::string> known = {"aten::_local_scalar_dense",
                                  "aten::_sparse_coo_tensor_with_dims_and_tensors",
                                  "aten::add_.Scalar",
                                  "aten::add_.Tensor",
@@ -89,12 +88,9 @@ TEST(RulesTest, HoldForAllOperatorsOfTheModels) {
                                  "aten::scalar_tensor"};
   if (EPL_TORCH_AT_LEAST(2, 0)) {
     // Recurrent layers of oneDNN hand a workspace of bytes to their backward.
-    known.insert({"aten::_embedding_bag_backward", "aten::mkldnn_rnn_layer",
-                  "aten::mkldnn_rnn_layer_backward"});
-    if (EPL_TORCH_AT_LEAST(2, 14)) known.insert("aten::aminmax");  // looks at offsets of bags
-  } else {
-    known.insert({"aten::_embedding_bag_dense_backward"});
+    known.insert({"aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"});
   }
+  if (EPL_TORCH_AT_LEAST(2, 14)) known.insert("aten::aminmax");  // looks at offsets of bags
   EXPECT_EQ(without, known);
 }
 

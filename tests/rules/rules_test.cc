@@ -44,6 +44,7 @@ void check_cut(const WholeCall& call, const Cut& cut, int parts, Places places) 
   const auto results = run_cut(call, cut, parts, places);
   ASSERT_EQ(results.size(), call.outputs().size());
   for (size_t i = 0; i < results.size(); ++i) {
+    if (!has_contents(call.node(), i)) continue;
     if (differs_each_time(call.node())) {
       EXPECT_EQ(results[i].sizes(), call.outputs()[i].sizes());
     } else {
