@@ -245,6 +245,13 @@ void lay_as_recorded(const LocalNode& at, Node& local, Emitter& to) {
   shown = e.scalar("aten::permute", copy, back);
 }
 
+bool is_expanded(const OperatorRow& rule, const LocalNode& at) {
+  if (rule.expand == nullptr) return false;
+  const auto pattern = pattern_of(at.graph, at.node);
+  const char letter = at.cut.letter == 0 ? kNothingCut : at.cut.letter;
+  return pattern && pattern->expanded.find(letter) != std::string::npos;
+}
+
 void lay_as_wanted(Wants wants, Node& local, Emitter& to) {
   if (wants == Wants::kAnyPlaces) return;
   for_each_input(
@@ -278,11 +285,7 @@ std::vector<Cut> cuts_of(const Graph& graph, const Node& node, int parts) {
 std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to) {
   to.stand_for(at.node);
   const OperatorRow* rule = find_rule(at.node.op);
-  if (rule != nullptr && rule->expand != nullptr && at.cut.letter != 0) {
-    const auto pattern = pattern_of(at.graph, at.node);
-    const bool expands = pattern->expanded.find(at.cut.letter) != std::string::npos;
-    if (expands) return rule->expand(at, to);
-  }
+  if (rule != nullptr && is_expanded(*rule, at)) return rule->expand(at, to);
   Node local = local_copy(at);
   if (rule != nullptr && rule->localize != nullptr) rule->localize(at, local);
   lay_as_recorded(at, local, to);

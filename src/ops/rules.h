@@ -19,6 +19,7 @@ Rules pair_loss_rules();
 Rules norm_rules();
 Rules convolution_rules();
 Rules image_rules();
+Rules recurrent_rules();
 Rules matrix_rules();
 Rules embedding_rules();
 Rules gather_rules();

@@ -10,8 +10,6 @@ Rules whole_rules() {
       {"aten::addbmm", in_lower()},
       {"aten::convolution_overrideable", in_lower().convolves(0, 6, 1)},
       {"aten::convolution_backward_overrideable", in_lower().convolves(1, 7, 2)},
-      {"aten::mkldnn_rnn_layer", in_lower().recurs(1)},
-      {"aten::mkldnn_rnn_layer_backward", in_lower().recurs(2)},  // of the input and of the weights
 
       // By indices, and what changes some elements.
       {"aten::select_copy", in_widest().gathers()},

@@ -300,7 +300,7 @@ std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts
 bool has_contents(const Node& node, size_t output) {
   const bool bag = op_name(node) == "aten::_embedding_bag";
   const bool unused = bag && output == 3 && node.arguments[4].constant.toInt() != 2;
-  return !unused;
+  return !unused && !is_workspace(node, output);
 }
 
 std::string print_cut(const Cut& cut) {
