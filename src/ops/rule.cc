@@ -115,12 +115,12 @@ class Cutter {
     for (char letter : all_letters()) {
       if (!may_cut(letter)) continue;
       Cut cut = cut_along(letter);
-      const bool sums = std::any_of(cut.outputs.begin(), cut.outputs.end(),
-                                    [](Layout layout) { return layout.is_partial(); });
-      if (!sums || !is_random(node_.op)) cuts.push_back(std::move(cut));
+      if (may_sum_up(cut)) cuts.push_back(std::move(cut));
     }
     for (const auto& set : *pattern_.partial) {
-      if (may_be_partial(set)) cuts.push_back(partial_cut(set));
+      if (!may_be_partial(set)) continue;
+      Cut cut = partial_cut(set);
+      if (may_sum_up(cut)) cuts.push_back(std::move(cut));
     }
     return cuts;
   }
@@ -172,6 +172,16 @@ class Cutter {
                                                      : Layout::cut(static_cast<int>(dim)));
     }
     return cut;
+  }
+
+  // Draws are no sums of other draws, and devices do not sum up complex numbers.
+  bool may_sum_up(const Cut& cut) const {
+    const auto ids = outputs_of(node_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (!cut.outputs[i].is_partial()) continue;
+      if (is_random(node_.op) || c10::isComplexType(graph_.value(ids[i]).type.dtype)) return false;
+    }
+    return true;
   }
 
   // Sums go through only where numbers stay numbers, and where no other argument is the same
@@ -235,6 +245,13 @@ void lay_as_recorded(const LocalNode& at, Node& local, Emitter& to) {
   shown = e.scalar("aten::permute", copy, back);
 }
 
+bool is_expanded(const OperatorRow& rule, const LocalNode& at) {
+  if (rule.expand == nullptr) return false;
+  const auto pattern = pattern_of(at.graph, at.node);
+  const char letter = at.cut.letter == 0 ? kNothingCut : at.cut.letter;
+  return pattern && pattern->expanded.find(letter) != std::string::npos;
+}
+
 void lay_as_wanted(Wants wants, Node& local, Emitter& to) {
   if (wants == Wants::kAnyPlaces) return;
   for_each_input(
@@ -268,11 +285,7 @@ std::vector<Cut> cuts_of(const Graph& graph, const Node& node, int parts) {
 std::vector<ValueId> emit_local(const LocalNode& at, Emitter& to) {
   to.stand_for(at.node);
   const OperatorRow* rule = find_rule(at.node.op);
-  if (rule != nullptr && rule->expand != nullptr && at.cut.letter != 0) {
-    const auto pattern = pattern_of(at.graph, at.node);
-    const bool expands = pattern->expanded.find(at.cut.letter) != std::string::npos;
-    if (expands) return rule->expand(at, to);
-  }
+  if (rule != nullptr && is_expanded(*rule, at)) return rule->expand(at, to);
   Node local = local_copy(at);
   if (rule != nullptr && rule->localize != nullptr) rule->localize(at, local);
   lay_as_recorded(at, local, to);

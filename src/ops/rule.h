@@ -51,6 +51,9 @@ enum class Wants : uint8_t {
 // Sets of inputs (counted as for_each_input does) that may be partial sums together.
 using InputSets = std::vector<std::vector<size_t>>;
 
+// Among the letters of Pattern::expanded: `expand` is asked as well where nothing is cut.
+inline constexpr char kNothingCut = '0';
+
 // The words of one node.
 struct Pattern {
   std::vector<std::string> inputs;  // '1' for a dimension that is broadcast and cannot be cut

@@ -103,6 +103,18 @@ Pattern pointwise_pattern(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+Pattern leading_dims(const Graph& graph, const Node& node, size_t trailing) {
+  Pattern pattern;
+  const auto word_of = [&](ValueId id) {
+    const size_t rank = sizes_of(graph, id).size();
+    EPL_ASSERT(rank >= trailing, concat(op_name(node), " reads fewer dimensions than it works on"));
+    return letters(rank - trailing) + std::string(trailing, '1');
+  };
+  for (ValueId id : inputs_of(node)) pattern.inputs.push_back(word_of(id));
+  for (ValueId id : outputs_of(node)) pattern.outputs.push_back(word_of(id));
+  return pattern;
+}
+
 void add_input(Pattern& pattern, const Node& node, size_t argument, const std::string& word) {
   if (has_tensor(node, argument)) pattern.inputs.push_back(word);
 }

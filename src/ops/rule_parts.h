@@ -42,6 +42,10 @@ Pattern one_to_one(std::string from, std::string to);
 // The words of "...": all tensors broadcast to the output, which has a letter for each dimension.
 Pattern pointwise_pattern(const Graph& graph, const Node& node);
 
+// All tensors have the same dimensions but for the last `trailing` ones, which stay whole: what
+// works on pictures, or on matrices, by itself.
+Pattern leading_dims(const Graph& graph, const Node& node, size_t trailing);
+
 // One word for each tensor argument of the schema; those of absent ones fall out.
 void add_input(Pattern& pattern, const Node& node, size_t argument, const std::string& word);
 

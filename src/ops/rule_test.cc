@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "config/libtorch.h"
 #include "ir/text.h"
 
 namespace epl {
@@ -163,6 +164,45 @@ TEST(CutsOf, RandomNumbersAreNotPartialSums) {
             "b: S(1) -> S(1)");
 }
 
+TEST(CutsOf, ComplexNumbersAreNotPartialSums) {
+  const Graph graph = graph_of({"c64[4,6]", "c64[6,8]"}, "%2: c64[4,8] = aten::mm(%0, %1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "m: S(0) R -> S(0)\n"
+            "n: R S(1) -> S(1)");
+}
+
+TEST(CutsOf, AConvolutionInGroupsOfSeveralChannels) {
+  const Graph graph =
+      graph_of({"f32[3,4,5]", "f32[6,2,3]"},
+               "%2: f32[3,6,3] = aten::convolution(%0, %1, none, [1], [0], [1], false, [0], 2)");
+  EXPECT_EQ(cuts(graph, 2),
+            "n: S(0) R -> S(0)\n"
+            "sum: P R -> P\n"
+            "sum: R P -> P");
+}
+
+// Columns of one right side, as many as there are matrices, are no matrices.
+TEST(CutsOf, OneRightSideForSeveralMatrices) {
+  const std::string node =
+      "%2: f32[4,4,3], %3: f32[4,4,4], %4: i32[4,4], %5: i32[4] = aten::_linalg_solve_ex(%0, %1, "
+      "true, false)";
+  EXPECT_EQ(cuts(graph_of({"f32[4,4,4]", "f32[4,3]"}, node), 2), "");
+  EXPECT_EQ(cuts(graph_of({"f32[4,4,4]", "f32[4,4,3]"}, node), 2),
+            "a: S(0) S(0) -> S(0) S(0) S(0) S(0)");
+}
+
+// The sum of each bag, whose numbers every device goes through.
+TEST(CutsOf, GradientsOfBags) {
+  const Graph graph = graph_of({"f32[4,8]", "i64[9]", "i64[9]", "i64[4]", "i64[4]"},
+                               "%5: f32[7,8] = aten::_embedding_bag_dense_backward(%0, %1, %2, %3, "
+                               "%4, 7, false, 0, none, -1)");
+  EXPECT_EQ(cuts(graph, 2),
+            "b: S(0) R R S(0) R -> P\n"
+            "D: S(1) R R R R -> S(1)\n"
+            "I: R S(0) S(0) R R -> P\n"
+            "sum: P R R R R -> P");
+}
+
 TEST(CutsOf, AnOperatorWithoutARowHasNone) {
   const Graph graph = graph_of({"f32[4,4]"}, "%1: f32[4,4] = aten::inverse(%0)");
   EXPECT_EQ(find_rule(graph.nodes[0].op), nullptr);
@@ -242,6 +282,58 @@ TEST(EmitLocal, LaysOutWhatIsReadByPlacesInMemory) {
   EXPECT_EQ(print_node(local, local.nodes[3]),
             "%4: f32[3]{4}+1 @%2 = aten::as_strided(%3, [3], [4], 1) {forward}");
 }
+
+#if EPL_TORCH_AT_LEAST(2, 5)
+// A layer and its backward, cut along `letter` or, for 0, whole; how many layers device 0 runs.
+int layers_run(char layer, char backward) {
+  const Graph graph = parse_graph(
+      "graph\n"
+      "  %0: f32[7,6,4] = input 0\n"
+      "  %1: f32[20,4] = input 1\n"
+      "  %2: f32[20,5] = input 2\n"
+      "  %3: f32[20] = input 3\n"
+      "  %4: f32[6,5] = input 4\n"
+      "  %5: f32[7,6,5], %6: f32[6,5], %7: f32[6,5], %8: u8[64] = "
+      "aten::mkldnn_rnn_layer(%0, %1, %2, %3, %3, %4, %4, false, [], 2, 5, 1, true, false, false, "
+      "true) {forward}\n"
+      "  %9: f32[7,6,4], %10: f32[20,4], %11: f32[20,5], %12: f32[20], %13: f32[20], %14: "
+      "f32[6,5], %15: f32[6,5] = aten::mkldnn_rnn_layer_backward(%0, %1, %2, %3, %3, %4, %4, %5, "
+      "%6, %7, %5, _, _, false, 2, 5, 1, true, true, false, [], false, %8) {backward}\n"
+      "  return loss %0\n");
+  Graph local;
+  Emitter to(local);
+  ValueId workspace = kNoValue;
+  for (const Node& node : graph.nodes) {
+    const bool is_layer = op_name(node) == "aten::mkldnn_rnn_layer";
+    Cut cut;
+    for_each_input(node, [&](ValueId) { cut.inputs.emplace_back(); });
+    for_each_output(node, [&](ValueId) { cut.outputs.emplace_back(); });
+    for (const Cut& other : cuts_of(graph, node, 2)) {
+      if (other.letter == (is_layer ? layer : backward)) cut = other;
+    }
+    std::vector<ValueId> inputs;
+    for_each_input(node, [&](ValueId id) {
+      TensorType type = graph.value(id).type;
+      type.sizes = local_sizes(type.sizes, cut.inputs[inputs.size()], 2, 0);
+      type.strides = contiguous_strides(type.sizes);
+      inputs.push_back(id == 8 ? workspace : local.add_value(type));
+    });
+    const auto made = emit_local({graph, node, cut, 2, 0, inputs}, to);
+    if (is_layer) workspace = made[3];
+  }
+  int layers = 0;
+  for (const Node& node : local.nodes) layers += op_name(node) == "aten::mkldnn_rnn_layer" ? 1 : 0;
+  return layers;
+}
+
+// What a layer leaves for its backward is of the rows that it ran on.
+TEST(EmitLocal, RunsARecurrentLayerAgainWhereItsBackwardHasOtherRows) {
+  EXPECT_EQ(layers_run('n', 'n'), 1);
+  EXPECT_EQ(layers_run(0, 0), 1);
+  EXPECT_EQ(layers_run('n', 0), 2);
+  EXPECT_EQ(layers_run(0, 'n'), 2);
+}
+#endif
 
 // No view joins rows of every second column, nor columns that lie one behind the other.
 TEST(Emitter, CopiesWhatNoViewCanShow) {

@@ -9,9 +9,10 @@ namespace {
 
 constexpr Rules (*kFamilies[])() = {
     product_rules,    view_rules,      pointwise_rules, reduction_rules,   softmax_rules,
-    class_loss_rules, pair_loss_rules, norm_rules,      convolution_rules, embedding_rules,
-    gather_rules,     index_rules,     gating_rules,    join_rules,        random_rules,
-    creation_rules,   attention_rules, whole_rules,
+    class_loss_rules, pair_loss_rules, norm_rules,      convolution_rules, image_rules,
+    recurrent_rules,  matrix_rules,    embedding_rules, gather_rules,      index_rules,
+    gating_rules,     join_rules,      random_rules,    creation_rules,    attention_rules,
+    whole_rules,
 };
 
 using RowsByName = std::map<std::string, const OperatorRow*>;

@@ -71,6 +71,13 @@ std::optional<Pattern> scatter(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+// scatter_reduce(self, dim, index, src, reduce, include_self): the largest is no sum.
+std::optional<Pattern> scatter_reduce(const Graph& graph, const Node& node) {
+  auto pattern = scatter(graph, node);
+  if (pattern) pattern->partial = InputSets();
+  return pattern;
+}
+
 std::vector<ValueId> split_scatter(const LocalNode& at, Emitter& to) {
   Node local = local_copy(at);
   const auto dim = static_cast<size_t>(at.cut.inputs[0].dim);
@@ -123,6 +130,14 @@ std::optional<Pattern> index_add(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+// index_fill(self, dim, index, value)
+std::optional<Pattern> index_fill(const Graph& graph, const Node& node) {
+  const std::string word = letters(input_sizes(graph, node, 0).size());
+  if (word.empty()) return std::nullopt;
+  const std::string self = with_whole(word, wrap_dim(int_at(node, 1), word.size()));
+  return Pattern{{self, std::string(input_sizes(graph, node, 2).size(), '1')}, {self}, "", ""};
+}
+
 }  // namespace
 
 Rules gather_rules() {
@@ -137,6 +152,9 @@ Rules gather_rules() {
        split_scatter},
       {"aten::scatter_add", in_widest().seconds_each(3e-9).changes_some(), "", "", kNo, scatter,
        nullptr, split_scatter},
+      {"aten::scatter_reduce.two", in_widest().changes_some(), "", "", kNo, scatter_reduce, nullptr,
+       split_scatter},
+      {"aten::index_fill.int_Scalar", in_widest().changes_some(), "", "", kNo, index_fill},
       {"aten::index_select", in_widest().gathers(), "", "", kFirst, index_select, nullptr,
        split_index_select},
       {"aten::index_add", in_widest().seconds_each(3e-9).changes_some(), "", "", kNo, index_add,

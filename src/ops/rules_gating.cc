@@ -104,6 +104,8 @@ Rules gating_rules() {
       {"aten::cumsum", in_float32(), "", "", Linear::kAll, along},
       {"aten::cumprod", in_float32(), "", "", kNo, along},
       {"aten::logcumsumexp", in_float32(), "", "", kNo, along},
+      {"aten::cummax", in_widest(), "", "", kNo, along},
+      {"aten::cummin", in_widest(), "", "", kNo, along},
       {"aten::kthvalue", in_widest(), "", "", kNo, reduced},
       {"aten::median.dim", in_widest(), "", "", kNo, reduced},
       {"aten::mode", in_widest(), "", "", kNo, reduced},

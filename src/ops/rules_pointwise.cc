@@ -20,6 +20,45 @@ std::optional<Pattern> masked_fill(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+// prelu(self, weight) and prelu_backward(grad, self, weight): one weight for all, or one for each
+// channel, which is dimension 1. The gradient of the weight is a sum over all that it stands for.
+std::string prelu_weight_word(const Graph& graph, const Node& node, const std::string& word) {
+  const Sizes& weight = sizes_of(graph, inputs_of(node).back());
+  const bool by_channel = weight.size() == 1 && weight[0] != 1;
+  return by_channel ? word.substr(1, 1) : std::string(weight.size(), '1');
+}
+
+std::optional<Pattern> prelu(const Graph& graph, const Node& node) {
+  const std::string word = letters(input_sizes(graph, node, 0).size());
+  return Pattern{{word, prelu_weight_word(graph, node, word)}, {word}, "", ""};
+}
+
+std::optional<Pattern> prelu_backward(const Graph& graph, const Node& node) {
+  const std::string word = letters(input_sizes(graph, node, 0).size());
+  const std::string weight = prelu_weight_word(graph, node, word);
+  return Pattern{{word, word, weight}, {word, weight}, "", ""};
+}
+
+// isin(elements, test_elements), bucketize(self, boundaries), take(self, index), whose numbers are
+// the second tensor: each element is looked up in a tensor that stays whole.
+std::optional<Pattern> looked_up(const Graph& graph, const Node& node, size_t elements) {
+  const std::string word = letters(sizes_of(graph, outputs_of(node)[0]).size());
+  Pattern pattern;
+  pattern.outputs = {word};
+  for (ValueId id : inputs_of(node)) {
+    const bool is_table = pattern.inputs.size() != elements;
+    pattern.inputs.push_back(is_table ? std::string(sizes_of(graph, id).size(), '1') : word);
+  }
+  return pattern;
+}
+
+std::optional<Pattern> look_up_first(const Graph& graph, const Node& node) {
+  return looked_up(graph, node, 0);
+}
+std::optional<Pattern> look_up_second(const Graph& graph, const Node& node) {
+  return looked_up(graph, node, 1);
+}
+
 }  // namespace
 
 Rules pointwise_rules() {
@@ -59,15 +98,24 @@ Rules pointwise_rules() {
       {"aten::hardsigmoid_backward", in_widest(), "...", "...", Linear::kFirst},
       {"aten::logit_backward", in_float32(), "...", "...", Linear::kFirst},
       {"aten::log_sigmoid_backward", in_float32(), "...", "...", Linear::kFirst},
+      {"aten::rrelu_with_noise_backward", in_widest(), "...", "...", Linear::kFirst},
       {"aten::_prelu_kernel_backward", in_lower(), "...", "...", Linear::kFirst},
 
       // Linear in some arguments, or for some constants.
+      {"aten::prelu", in_lower(), "", "", Linear::kNo, prelu},
+      {"aten::prelu_backward", in_lower(), "", "", Linear::kFirst, prelu_backward},
       {"aten::where.self", in_widest().pointwise(), "", "", Linear::kNo, where},
       {"aten::masked_fill.Scalar", in_widest().seconds_each(2e-9).pointwise(), "", "", Linear::kNo,
        masked_fill},
 
+      // Each element by a tensor that says what numbers mean.
+      {"aten::isin.Tensor_Tensor", in_widest(), "", "", Linear::kNo, look_up_first},
+      {"aten::bucketize.Tensor", in_widest(), "", "", Linear::kNo, look_up_first},
+      {"aten::take", in_widest().gathers(), "", "", Linear::kFirst, look_up_second},
+
       // Not linear.
       {"epl_rows::note_ignored", in_widest(), "...", "..."},
+      {"aten::isin.Tensor_Scalar", in_widest(), "...", "..."},
       {"aten::abs", in_widest(), "...", "..."},
       {"aten::sgn", in_widest(), "...", "..."},
       {"aten::sign", in_widest(), "...", "..."},
@@ -104,6 +152,11 @@ Rules pointwise_rules() {
       {"aten::erfinv", in_float32(), "...", "..."},
       {"aten::lgamma", in_float32(), "...", "..."},
       {"aten::digamma", in_float32(), "...", "..."},
+      {"aten::polygamma", in_float32(), "...", "..."},
+      {"aten::special_entr", in_float32(), "...", "..."},
+      {"aten::_standard_gamma_grad", in_float32(), "...", "..."},
+      {"aten::_dirichlet_grad", in_float32(), "...", "..."},
+      {"aten::angle", in_widest(), "...", "..."},
       {"aten::sinc", in_widest(), "...", "..."},
       {"aten::sigmoid", in_widest().seconds_each(1e-9).pointwise(), "...", "..."},
       {"aten::log_sigmoid_forward", in_float32(), "...", "..."},
@@ -181,6 +234,10 @@ Rules pointwise_rules() {
       {"aten::xlogy.Tensor", in_float32(), "...", "..."},
       {"aten::copysign.Tensor", in_widest(), "...", "..."},
       {"aten::heaviside", in_widest(), "...", "..."},
+      // Devices do not sum up complex numbers, so that these are linear in vain.
+      {"aten::complex", in_float32(), "...", "..."},
+      {"aten::polar", in_float32(), "...", "..."},
+      {"aten::_conj_physical", in_widest(), "...", "..."},
       {"aten::addcmul", in_widest().pointwise(), "...", "..."},
       {"aten::addcdiv", in_widest().pointwise(), "...", "..."},
       {"aten::lerp.Tensor", in_widest(), "...", "..."},

@@ -1,4 +1,6 @@
 // Matrix products.
+#include <algorithm>
+
 #include "ops/rule_parts.h"
 #include "ops/rules.h"
 
@@ -38,6 +40,34 @@ std::optional<Pattern> addmv(const Graph& graph, const Node& node) {
   return add_product(graph, node, "mk", "k", "m");
 }
 
+// relu or gelu of the sum: all of it stands on one device.
+std::optional<Pattern> addmm_activation(const Graph& graph, const Node& node) {
+  auto pattern = addmm(graph, node);
+  pattern->whole.swap(pattern->expanded);
+  return pattern;
+}
+
+// _trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim): the product of three
+// tensors that get the dimensions `expand` and lose, summed up, the dimensions `sumdim`
+// (torch::bilinear).
+std::optional<Pattern> trilinear(const Graph& graph, const Node& node) {
+  const size_t rank = input_sizes(graph, node, 0).size() + ints_at(node, 3).size();
+  const auto without_dims = [&](size_t argument) {
+    std::string word = letters(rank);
+    for (size_t dim : wrap_dims(ints_at(node, argument), rank)) word[dim] = ' ';
+    word.erase(std::remove(word.begin(), word.end(), ' '), word.end());
+    return word;
+  };
+  Pattern pattern{{without_dims(3), without_dims(4), without_dims(5)}, {without_dims(6)}, "", ""};
+  for (size_t i = 0; i < 3; ++i) {
+    const Sizes& sizes = input_sizes(graph, node, i);
+    for (size_t dim = 0; dim < sizes.size(); ++dim) {
+      if (sizes[dim] == 1) pattern.inputs[i][dim] = '1';
+    }
+  }
+  return pattern;
+}
+
 // With the summed index cut every device would add the first argument again: only device 0 does.
 std::vector<ValueId> add_once(const LocalNode& at, Emitter& to, const std::string& product) {
   const Node local = local_copy(at);
@@ -72,6 +102,8 @@ Rules product_rules() {
       {"aten::addmm", in_lower().product(1), "", "", Linear::kNo, addmm, nullptr, split_addmm},
       {"aten::baddbmm", in_lower().product(1, 2), "", "", Linear::kNo, baddbmm, nullptr,
        split_baddbmm},
+      {"aten::_addmm_activation", in_lower().product(1), "", "", Linear::kNo, addmm_activation},
+      {"aten::_trilinear", in_widest(), "", "", Linear::kOneInput, trilinear},
       {"aten::addmv", in_lower().product(1, 8), "", "", Linear::kNo, addmv, nullptr, split_addmv},
   };
   return rows;

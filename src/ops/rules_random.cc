@@ -12,6 +12,11 @@ std::optional<Pattern> of_given_sizes(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+// multinomial, _sample_dirichlet: the last dimension is one distribution.
+std::optional<Pattern> distributions(const Graph& graph, const Node& node) {
+  return leading_dims(graph, node, 1);
+}
+
 void localize_size(const LocalNode& at, Node& local) {
   set(local, *argument_named(local, "size"), at.output_sizes(0));
 }
@@ -37,6 +42,13 @@ Rules random_rules() {
       {"aten::uniform", in_widest().seconds_each(7e-9).draws(), "...", "..."},
       {"aten::normal_functional", in_widest().seconds_each(10e-9).draws(), "...", "..."},
       {"aten::exponential", in_widest().draws(), "...", "..."},
+      {"aten::poisson", in_float32().draws(), "...", "..."},
+      {"aten::binomial", in_float32().draws(), "...", "..."},
+      {"aten::_standard_gamma", in_float32().draws(), "...", "..."},
+      {"aten::_sample_dirichlet", in_float32().draws(), "", "", kNo, distributions},
+      {"aten::multinomial", in_float32().draws(), "", "", kNo, distributions},
+      // Writes what it draws into `noise`, which its backward reads.
+      {"aten::rrelu_with_noise", in_widest().seconds_each(7e-9).draws(), "...", "..."},
       {"aten::rand", in_widest().seconds_each(7e-9).draws_by_overload("generator", 1), "", "", kNo,
        of_given_sizes, localize_size},
       {"aten::randn", in_widest().seconds_each(10e-9).draws_by_overload("generator", 1), "", "",

@@ -119,6 +119,8 @@ Rules reduction_rules() {
       // operator, facts, inputs, outputs, linear, pattern, localize, expand
       {"aten::sum", in_float32(), "", "", Linear::kAll, sum},
       {"aten::sum.dim_IntList", in_float32(), "", "", Linear::kAll, sum},
+      {"aten::count_nonzero", in_widest(), "", "", kNo, sum},
+      {"aten::count_nonzero.dim_IntList", in_widest(), "", "", kNo, sum},
       {"aten::mean", in_float32(), "", "", Linear::kAll, mean, nullptr, split_mean},
       {"aten::mean.dim", in_float32(), "", "", Linear::kAll, mean, nullptr, split_mean},
       {"aten::amax", in_widest(), "", "", kNo, extremum, nullptr, split_max},

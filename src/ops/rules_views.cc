@@ -143,6 +143,17 @@ std::optional<Pattern> select(const Graph& graph, const Node& node) {
   return one_to_one(word, rest);
 }
 
+// The real and the imaginary part are a dimension of their own.
+std::optional<Pattern> as_real(const Graph& graph, const Node& node) {
+  const std::string word = word_of(graph, node);
+  return one_to_one(word, word + '1');
+}
+
+std::optional<Pattern> as_complex(const Graph& graph, const Node& node) {
+  const std::string word = letters(sizes_of(graph, outputs_of(node)[0]).size());
+  return one_to_one(word + '1', word);
+}
+
 }  // namespace
 
 Rules view_rules() {
@@ -165,6 +176,8 @@ Rules view_rules() {
       {"aten::squeeze.dim", in_widest().view(), "", "", kAll, squeeze, localize_squeeze},
       {"aten::slice.Tensor", in_widest().view(), "", "", kAll, slice, localize_slice},
       {"aten::select.int", in_widest().view(), "", "", kAll, select},
+      {"aten::view_as_real", in_widest().view(), "", "", kAll, as_real},
+      {"aten::view_as_complex", in_float32().view(), "", "", kAll, as_complex},
   };
   return rows;
 }

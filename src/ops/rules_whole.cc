@@ -7,27 +7,14 @@ namespace epl {
 Rules whole_rules() {
   static const OperatorRow rows[] = {
       // Products.
-      {"aten::_addmm_activation", in_lower().product(1)},
       {"aten::addbmm", in_lower()},
-      {"aten::_trilinear", in_widest()},
-      {"aten::_convolution", in_lower().convolves(0, 6, 1)},
       {"aten::convolution_overrideable", in_lower().convolves(0, 6, 1)},
       {"aten::convolution_backward_overrideable", in_lower().convolves(1, 7, 2)},
-      {"aten::mkldnn_rnn_layer", in_lower().recurs(1)},
-      {"aten::mkldnn_rnn_layer_backward", in_lower().recurs(2)},  // of the input and of the weights
-      {"aten::prelu", in_lower()},
-      {"aten::prelu_backward", in_lower()},
 
       // By indices, and what changes some elements.
       {"aten::select_copy", in_widest().gathers()},
-      {"aten::take", in_widest().gathers()},
       {"aten::embedding_bag", in_widest().gathers()},
-      {"aten::_embedding_bag", in_widest().gathers()},
-      {"aten::_embedding_bag_backward", in_float32()},
-      {"aten::_embedding_bag_dense_backward", in_float32()},
-      {"aten::index_fill", in_widest().changes_some()},
       {"aten::masked_scatter", in_widest().changes_some()},
-      {"aten::scatter_reduce", in_widest().changes_some()},
 
       // Memory.
       {"aten::as_strided", in_widest().view()},

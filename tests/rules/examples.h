@@ -21,6 +21,7 @@ at::Tensor reals(at::IntArrayRef sizes);                  // within [-1, 1]
 at::Tensor positives(at::IntArrayRef sizes);              // within [0.1, 1]
 at::Tensor wholes(int64_t below, at::IntArrayRef sizes);  // from 0
 at::Tensor truths(at::IntArrayRef sizes);
+at::Tensor complexes(at::IntArrayRef sizes);
 
 inline std::vector<int64_t> ints(std::vector<int64_t> list) { return list; }
 
@@ -38,6 +39,11 @@ Examples norm_examples();
 Examples channel_norm_examples();
 Examples convolution_examples();
 Examples pool_examples();
+Examples resize_examples();
+Examples sampling_examples();
+Examples matrix_examples();
+Examples complex_examples();
+Examples bag_examples();
 Examples embedding_examples();
 Examples gather_examples();
 Examples index_examples();

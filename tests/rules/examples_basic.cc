@@ -1,4 +1,5 @@
 // Examples of products, views, pointwise operators and of what makes tensors.
+#include "config/libtorch.h"
 #include "tests/rules/examples.h"
 
 namespace epl::testing {
@@ -20,6 +21,14 @@ Examples product_examples() {
       {"aten::addmm", {reals({4, 1}), reals({4, 7}), reals({7, 5})}},
       {"aten::addmm", {reals({}), reals({4, 7}), reals({5, 7}).t()}},
       {"aten::baddbmm", {reals({3, 1, 5}), reals({3, 4, 6}), reals({3, 6, 5}), 1, 0.25}},
+      {"aten::_addmm_activation", {reals({5}), reals({4, 7}), reals({7, 5}), 1, 2.0, true}},
+      // As torch::bilinear calls it, and as its backward does for the weight.
+      {"aten::_trilinear",
+       {reals({4, 3}), reals({6, 3, 5}), reals({4, 5}), ints({1, 3}), ints({0}), ints({1, 2}),
+        ints({2, 3})}},
+      {"aten::_trilinear",
+       {reals({4, 3}), reals({4, 6}), reals({4, 5}), ints({1, 3}), ints({2, 3}), ints({1, 2}),
+        ints({0})}},
       {"aten::addmv", {reals({4}), reals({4, 7}), reals({7})}},
   };
 }
@@ -121,8 +130,36 @@ Examples pointwise_examples() {
   add("leaky_relu_backward", {reals({4, 7}), reals({4, 7}), 0.1, false});
   add("elu_backward", {reals({4, 7}), 1.0, 1.0, 1.0, false, reals({4, 7})});
   add("softplus_backward", {reals({4, 7}), reals({4, 7}), 1.0, 20.0});
+  add("rrelu_with_noise_backward",
+      {reals({4, 7}), reals({4, 7}), positives({4, 7}), 0.1, 0.3, true, false});
+  add("prelu", {reals({4, 3, 5}), reals({3})});
+  add("prelu", {reals({4, 7}), reals({1})});
+  if (!EPL_TORCH_AT_LEAST(2, 0)) {
+    add("prelu_backward", {reals({4, 3, 5}), reals({4, 3, 5}), reals({3})});
+    add("prelu_backward", {reals({4, 7}), reals({4, 7}), reals({1})});
+  }
+  add("special_entr", {positives({4, 7})});
+  add("polygamma", {1, positives({4, 7})});
+  add("_standard_gamma_grad", {positives({4, 7}), positives({4, 7})});
+  add("_dirichlet_grad", {positives({4, 7}), positives({4, 7}), positives({4, 7}) * 7});
+  add("isin.Tensor_Tensor", {wholes(9, {4, 7}), wholes(9, {3})});
+  add("isin.Tensor_Scalar", {wholes(3, {4, 7}), 1});
+  add("bucketize.Tensor", {reals({4, 7}), std::get<0>(reals({5}).sort())});
+  add("take", {reals({4, 7}), wholes(28, {5, 3})});
   add("hardtanh_backward", {reals({4, 7}), reals({4, 7}), -0.5, 0.5});
   return examples;
+}
+
+Examples complex_examples() {
+  return {
+      {"aten::complex", {reals({4, 7}), reals({4, 7})}},
+      {"aten::polar", {positives({4, 7}), reals({4, 7})}},
+      {"aten::_conj_physical", {complexes({4, 7})}},
+      {"aten::angle", {complexes({4, 7})}},
+      {"aten::view_as_real", {complexes({4, 7})}},
+      {"aten::view_as_complex", {reals({4, 7, 2})}},
+      {"aten::mm", {complexes({4, 7}), complexes({7, 5})}},
+  };
 }
 
 Examples creation_examples() {

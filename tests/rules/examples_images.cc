@@ -1,4 +1,4 @@
-// Examples of convolutions, pooling, and of normalisations over channels.
+// Examples of convolutions, of what works on images, and of normalisations over channels.
 #include "tests/rules/examples.h"
 
 namespace epl::testing {
@@ -21,6 +21,9 @@ Examples convolution_examples() {
         at::convolution(x, weight, bias_tensor, all(1), all(1), all(1), transposed, all(0), groups);
     examples.push_back({"aten::convolution",
                         {x, weight, bias, all(1), all(1), all(1), transposed, all(0), groups}});
+    examples.push_back({"aten::_convolution",
+                        {x, weight, bias, all(1), all(1), all(1), transposed, all(0), groups, false,
+                         false, false, false}});
     examples.push_back({"aten::convolution_backward",
                         {reals(y.sizes()), x, weight, ints({y.size(1)}), all(1), all(1), all(1),
                          transposed, all(0), groups, mask(true, true, true)}});
@@ -35,7 +38,8 @@ Examples convolution_examples() {
   convolve(reals({3, 4, 5, 5}), reals({4, 6, 3, 3}), reals({6}), true, 1);
   convolve(reals({3, 4, 5, 5}), reals({4, 1, 3, 3}), reals({4}), false, 4);
   convolve(reals({3, 4, 5, 5}), reals({8, 1, 3, 3}), none, false, 4);
-  convolve(reals({3, 4, 5, 5}), reals({6, 2, 3, 3}), none, false, 2);  // stays whole
+  convolve(reals({3, 4, 5, 5}), reals({6, 2, 3, 3}), none, false, 2);
+  convolve(reals({3, 4, 5, 5}), reals({4, 3, 3, 3}), reals({6}), true, 2);
   return examples;
 }
 
@@ -51,6 +55,8 @@ Examples pool_examples() {
   const auto pooled = at::max_pool2d_with_indices(x, {2, 2}, {2, 2});
   const auto pooled3 = at::max_pool3d_with_indices(volume, {2, 2, 2}, {2, 2, 2});
   const auto adapted = at::adaptive_max_pool2d(x, {2, 3});
+  const at::Tensor samples = positives({3, 4, 2});
+  const at::Tensor samples3 = positives({3, 4, 3});
   return {
       {"aten::max_pool2d_with_indices", {x, two, two}},
       {"aten::max_pool2d_with_indices", {reals({4, 6, 6}), two, two}},
@@ -69,18 +75,97 @@ Examples pool_examples() {
        {reals({3, 4, 2, 2, 2}), volume, two3, two3, none3, false, true, c10::IValue()}},
       {"aten::_adaptive_avg_pool2d", {x, ints({1, 2})}},
       {"aten::_adaptive_avg_pool2d_backward", {reals({3, 4, 1, 2}), x}},
-      {"aten::upsample_nearest1d", {reals({3, 4, 6}), ints({12})}},
-      {"aten::upsample_nearest1d_backward", {reals({3, 4, 12}), ints({12}), ints({3, 4, 6})}},
-      {"aten::upsample_nearest2d", {x, ints({12, 12})}},
-      {"aten::upsample_nearest2d_backward",
-       {reals({3, 4, 12, 12}), ints({12, 12}), ints({3, 4, 6, 6})}},
-      {"aten::upsample_bilinear2d", {x, ints({12, 12}), false}},
-      {"aten::upsample_bilinear2d_backward",
-       {reals({3, 4, 12, 12}), ints({12, 12}), ints({3, 4, 6, 6}), false}},
-      {"aten::reflection_pad2d", {x, ints({1, 1, 2, 0})}},
-      {"aten::reflection_pad2d_backward", {reals({3, 4, 8, 8}), x, ints({1, 1, 2, 0})}},
-      {"aten::replication_pad2d", {x, ints({1, 1, 2, 0})}},
-      {"aten::replication_pad2d_backward", {reals({3, 4, 8, 8}), x, ints({1, 1, 2, 0})}},
+      {"aten::adaptive_max_pool3d", {volume, ints({2, 1, 3})}},
+      {"aten::adaptive_max_pool3d_backward",
+       {reals({3, 4, 2, 1, 3}), volume, std::get<1>(at::adaptive_max_pool3d(volume, {2, 1, 3}))}},
+      {"aten::_adaptive_avg_pool3d", {volume, ints({1, 2, 3})}},
+      {"aten::_adaptive_avg_pool3d_backward", {reals({3, 4, 1, 2, 3}), volume}},
+      {"aten::max_unpool2d", {std::get<0>(pooled), std::get<1>(pooled), ints({6, 6})}},
+      {"aten::max_unpool3d",
+       {std::get<0>(pooled3), std::get<1>(pooled3), ints({4, 4, 4}), two3, none3}},
+      {"aten::fractional_max_pool2d", {x, two, ints({3, 4}), samples}},
+      {"aten::fractional_max_pool2d", {reals({4, 6, 6}), two, ints({3, 4}), positives({1, 4, 2})}},
+      {"aten::fractional_max_pool2d_backward",
+       {reals({3, 4, 3, 4}), x, two, ints({3, 4}),
+        std::get<1>(at::fractional_max_pool2d(x, {2, 2}, {3, 4}, samples))}},
+      {"aten::fractional_max_pool3d", {volume, two3, two3, samples3}},
+      {"aten::fractional_max_pool3d_backward",
+       {reals({3, 4, 2, 2, 2}), volume, two3, two3,
+        std::get<1>(at::fractional_max_pool3d(volume, {2, 2, 2}, {2, 2, 2}, samples3))}},
+  };
+}
+
+Examples resize_examples() {
+  Examples examples;
+  const std::vector<std::vector<int64_t>> images = {{3, 4, 6}, {3, 4, 6, 5}, {3, 4, 4, 5, 3}};
+  // Images of so many places, made twice as large and brought back.
+  const auto resize = [&](const std::string& op, size_t places,
+                          const std::vector<c10::IValue>& options) {
+    const std::vector<int64_t>& small = images[places - 1];
+    std::vector<int64_t> large = small;
+    for (size_t i = 2; i < large.size(); ++i) large[i] *= 2;
+    const std::vector<int64_t> sizes(large.begin() + 2, large.end());
+    std::vector<c10::IValue> forward = {reals(small), sizes};
+    std::vector<c10::IValue> backward = {reals(large), sizes, small};
+    for (auto* arguments : {&forward, &backward}) {
+      arguments->insert(arguments->end(), options.begin(), options.end());
+    }
+    examples.push_back({"aten::" + op, forward});
+    examples.push_back({"aten::" + op + "_backward", backward});
+  };
+  for (const char* op : {"upsample_nearest", "_upsample_nearest_exact"}) {
+    for (size_t places : {1, 2, 3}) resize(op + std::to_string(places) + "d", places, {});
+  }
+  for (bool corners : {false, true}) {
+    resize("upsample_linear1d", 1, {corners});
+    resize("upsample_bilinear2d", 2, {corners});
+    resize("upsample_bicubic2d", 2, {corners});
+    resize("_upsample_bilinear2d_aa", 2, {corners});
+    resize("_upsample_bicubic2d_aa", 2, {corners});
+    resize("upsample_trilinear3d", 3, {corners});
+  }
+  const auto pad = [&](const std::string& op, size_t places, const std::vector<int64_t>& pads) {
+    std::vector<int64_t> padded = images[places - 1];
+    for (size_t i = 0; i < pads.size(); ++i) padded[padded.size() - 1 - i / 2] += pads[i];
+    const at::Tensor x = reals(images[places - 1]);
+    examples.push_back({"aten::" + op, {x, pads}});
+    examples.push_back({"aten::" + op + "_backward", {reals(padded), x, pads}});
+  };
+  for (const char* op : {"reflection_pad", "replication_pad"}) {
+    pad(std::string(op) + "1d", 1, {1, 2});
+    pad(std::string(op) + "2d", 2, {1, 1, 2, 0});
+    pad(std::string(op) + "3d", 3, {1, 1, 2, 0, 0, 1});
+  }
+  examples.push_back({"aten::reflection_pad1d", {reals({4, 6}), ints({1, 2})}});
+  return examples;
+}
+
+Examples sampling_examples() {
+  const at::Tensor x = reals({3, 4, 6, 5});
+  const at::Tensor volume = reals({3, 4, 4, 5, 3});
+  const at::Tensor grid = reals({3, 5, 4, 2});
+  const at::Tensor grid3 = reals({3, 2, 5, 4, 3});
+  const c10::IValue one = ints({1, 1});
+  const c10::IValue three = ints({3, 3});
+  const c10::IValue none = ints({0, 0});
+  const c10::List<bool> both({true, true});
+  const c10::List<bool> second({false, true});
+  return {
+      {"aten::grid_sampler_2d", {x, grid, 0, 0, false}},
+      {"aten::grid_sampler_2d", {x, grid, 2, 1, true}},
+      {"aten::grid_sampler_2d_backward", {reals({3, 4, 5, 4}), x, grid, 0, 0, false, both}},
+      {"aten::grid_sampler_2d_backward", {reals({3, 4, 5, 4}), x, grid, 0, 0, false, second}},
+      {"aten::grid_sampler_3d", {volume, grid3, 0, 0, false}},
+      {"aten::grid_sampler_3d_backward",
+       {reals({3, 4, 2, 5, 4}), volume, grid3, 0, 0, false, both}},
+      {"aten::im2col", {x, three, one, none, one}},
+      {"aten::im2col", {reals({4, 6, 5}), three, one, none, one}},
+      {"aten::col2im", {reals({3, 36, 12}), ints({6, 5}), three, one, none, one}},
+      {"aten::col2im", {reals({36, 12}), ints({6, 5}), three, one, none, one}},
+      {"aten::pixel_shuffle", {reals({3, 8, 4, 6}), 2}},
+      {"aten::pixel_shuffle", {reals({5, 3, 4, 4, 6}), 2}},
+      {"aten::pixel_unshuffle", {reals({3, 2, 8, 12}), 2}},
+      {"aten::native_channel_shuffle", {reals({3, 6, 4, 5}), 3}},
   };
 }
 

@@ -34,6 +34,10 @@ Examples gather_examples() {
       {"aten::scatter.value", {wholes(9, {4, 7, 3}), 1, wholes(7, {4, 2, 3}), 0}},
       {"aten::scatter_add", {reals({4, 7}), 1, wholes(7, {4, 9}), reals({4, 9})}},
       {"aten::scatter_add", {reals({7, 4}), 0, wholes(7, {9, 4}), reals({9, 4})}},
+      {"aten::scatter_reduce.two",
+       {reals({4, 7}), 1, wholes(7, {4, 9}), reals({4, 9}), "amax", false}},
+      {"aten::scatter_reduce.two", {reals({7, 4}), 0, wholes(7, {9, 4}), reals({9, 4}), "mean"}},
+      {"aten::index_fill.int_Scalar", {reals({4, 7}), 1, wholes(7, {3}), 2.5}},
       {"aten::index_select", {reals({4, 7, 3}), 1, wholes(7, {5})}},
       {"aten::index_select", {reals({4, 7}), 0, wholes(4, {})}},
       {"aten::index_add", {reals({4, 7}), 1, wholes(7, {9}), reals({4, 9}), 0.5}},
@@ -79,6 +83,7 @@ Examples gating_examples() {
   add("cumsum", {ties, 1});
   add("cumprod", {reals({4, 7}), 1});
   add("logcumsumexp", {reals({4, 7}), 1});
+  add("cummax cummin", {ties, 1});
   add("kthvalue", {reals({4, 7}), 3, 1, true});
   add("median.dim mode", {reals({4, 7}), 0});
   return examples;
@@ -129,6 +134,12 @@ Examples random_examples() {
       {"aten::uniform", {reals({4, 7})}},
       {"aten::normal_functional", {reals({4, 7})}},
       {"aten::exponential", {reals({4, 7})}},
+      {"aten::poisson", {positives({4, 7})}},
+      {"aten::binomial", {positives({4, 7}) * 9, positives({4, 7})}},
+      {"aten::_standard_gamma", {positives({4, 7})}},
+      {"aten::_sample_dirichlet", {positives({4, 7})}},
+      {"aten::multinomial", {positives({4, 7}), 3}},
+      {"aten::rrelu_with_noise", {reals({4, 7}), reals({4, 7}), 0.1, 0.3, true}},
       {"aten::rand", {sizes}},
       {"aten::randn", {sizes}},
       {"aten::randint", {9, sizes}},

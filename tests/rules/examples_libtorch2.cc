@@ -1,4 +1,7 @@
-// Examples of operators that LibTorch 2 has added: attention, and what PReLU becomes.
+// Examples of operators that LibTorch 2 has added: attention, what PReLU becomes, and layers of
+// LSTM.
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <limits>
 
 #include "config/libtorch.h"
@@ -32,10 +35,34 @@ void add(Examples& examples, const Asked& asked) {
                        asked.causal, asked.mask, asked.scale}});
 }
 
+// Single precision alone.
+void add_recurrent(Examples& examples, bool reverse) {
+  const auto numbers = [](at::IntArrayRef sizes) { return reals(sizes).to(at::kFloat); };
+  const std::vector<at::Tensor> read = {numbers({5, 6, 8}), numbers({24, 8}), numbers({24, 6}),
+                                        numbers({24}),      numbers({24}),    numbers({6, 6}),
+                                        numbers({6, 6})};
+  constexpr int64_t kLstm = 2;
+  const auto [output, state, cell, workspace] = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return at::mkldnn_rnn_layer(read[0], read[1], read[2], read[3], read[4], read[5], read[6],
+                                reverse, {}, kLstm, 6, 1, true, false, false, true);
+  }();
+  const c10::IValue no_sizes = c10::List<int64_t>();
+  std::vector<c10::IValue> forward(read.begin(), read.end());
+  forward.insert(forward.end(), {reverse, no_sizes, kLstm, 6, 1, true, false, false, true});
+  examples.push_back({"aten::mkldnn_rnn_layer", forward});
+  std::vector<c10::IValue> backward(read.begin(), read.end());
+  backward.insert(backward.end(),
+                  {output, state, cell, numbers({5, 6, 6}), numbers({6, 6}), numbers({6, 6}),
+                   reverse, kLstm, 6, 1, true, true, false, no_sizes, false, workspace});
+  examples.push_back({"aten::mkldnn_rnn_layer_backward", backward});
+}
+
 }  // namespace
 
 Examples libtorch2_examples() {
   Examples examples;
+  for (bool reverse : {false, true}) add_recurrent(examples, reverse);
   // As most programs have them: heads behind the rows in memory.
   const auto by_head = [](int64_t length) { return reals({3, length, 4, 8}).transpose(1, 2); };
   at::Tensor padded = at::zeros({3, 1, 1, 7}, at::kDouble);

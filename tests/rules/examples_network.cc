@@ -15,6 +15,9 @@ Examples reduction_examples() {
       {"aten::sum.dim_IntList", {reals({4, 7, 3}), ints({1}), false}},
       {"aten::sum.dim_IntList", {reals({4, 7, 3}), ints({-1, 0}), true}},
       {"aten::sum.dim_IntList", {reals({4, 7}), c10::IValue(), false}},
+      {"aten::count_nonzero", {wholes(3, {4, 7}), c10::IValue()}},
+      {"aten::count_nonzero", {wholes(3, {4, 7}), 0}},
+      {"aten::count_nonzero.dim_IntList", {wholes(3, {4, 7, 3}), ints({0, 2})}},
       {"aten::mean", {reals({4, 7})}},
       {"aten::mean.dim", {reals({4, 7, 3}), ints({1}), false}},
       {"aten::mean.dim", {reals({4, 7, 3}), ints({-1, 0}), true}},
@@ -150,6 +153,38 @@ Examples embedding_examples() {
       {"aten::embedding_dense_backward", {reals({9, 5}), wholes(7, {9}), 7, 2, false}},
       {"aten::embedding_dense_backward", {reals({9, 5}), wholes(7, {9}), 7, -1, true}},
   };
+}
+
+Examples bag_examples() {
+  Examples examples;
+  const at::Tensor table = reals({7, 4});
+  const at::Tensor indices = wholes(7, {11});
+  const at::Tensor offsets = at::tensor({0, 3, 3, 8, 9}, at::kLong);  // the second bag is empty
+  const c10::IValue none;
+  const auto add = [&](int64_t mode, const c10::IValue& weights, int64_t padding, bool by_count) {
+    const c10::optional<at::Tensor> each =
+        weights.isNone() ? c10::nullopt : c10::make_optional(weights.toTensor());
+    const auto [made, bag_of_each, sizes, largest] =
+        at::_embedding_bag(table, indices, offsets, by_count, mode, false, each, false, padding);
+    examples.push_back({"aten::_embedding_bag",
+                        {table, indices, offsets, by_count, mode, false, weights, false, padding}});
+    examples.push_back({"aten::_embedding_bag_dense_backward",
+                        {reals(made.sizes()), indices, bag_of_each.slice(0, 0, 11), sizes, largest,
+                         7, by_count, mode, weights, padding}});
+    examples.push_back({"aten::_embedding_bag_backward",
+                        {reals(made.sizes()), indices, offsets, bag_of_each, sizes, largest, 7,
+                         by_count, mode, false, weights, padding}});
+  };
+  for (int64_t mode : {0, 1, 2}) {
+    add(mode, none, -1, false);
+    add(mode, none, 2, false);
+  }
+  add(1, none, -1, /*by_count=*/true);
+  add(0, reals({11}), -1, false);
+  const at::Tensor bag_of_each = at::tensor({0, 0, 0, 2, 2, 2, 2, 2, 3, 4, 4}, at::kLong);
+  examples.push_back({"aten::_embedding_bag_per_sample_weights_backward",
+                      {reals({5, 4}), table, indices, offsets, bag_of_each, 0, 2}});
+  return examples;
 }
 
 }  // namespace epl::testing

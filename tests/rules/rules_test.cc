@@ -19,22 +19,29 @@ bool differs_each_time(const Node& node) {
   return is_random(node.op) || makes_uninitialized(node.op);
 }
 
-// Half precision rounds intermediate results elsewhere.
-double tolerance(const at::Tensor& tensor) {
+struct Tolerance {
+  double relative;
+  double absolute;
+};
+
+// Half precision rounds intermediate results elsewhere, and sums of small numbers in single
+// precision depend on their order.
+Tolerance tolerance(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kBFloat16:
-      return 1e-2;
+      return {1e-2, 1e-12};
     case at::kFloat:
-      return 1e-5;
+      return {1e-5, 1e-6};
     default:
-      return 1e-9;
+      return {1e-9, 1e-12};
   }
 }
 
 void expect_close(const at::Tensor& whole, const at::Tensor& cut) {
   ASSERT_EQ(whole.sizes(), cut.sizes());
   ASSERT_EQ(whole.scalar_type(), cut.scalar_type());
-  EXPECT_TRUE(at::allclose(whole, cut, tolerance(whole), 1e-12, /*equal_nan=*/true))
+  const Tolerance near = tolerance(whole);
+  EXPECT_TRUE(at::allclose(whole, cut, near.relative, near.absolute, /*equal_nan=*/true))
       << "differs by up to " << (whole.to(at::kDouble) - cut.to(at::kDouble)).abs().max();
 }
 
@@ -44,6 +51,7 @@ void check_cut(const WholeCall& call, const Cut& cut, int parts, Places places) 
   const auto results = run_cut(call, cut, parts, places);
   ASSERT_EQ(results.size(), call.outputs().size());
   for (size_t i = 0; i < results.size(); ++i) {
+    if (!has_contents(call.node(), i)) continue;
     if (differs_each_time(call.node())) {
       EXPECT_EQ(results[i].sizes(), call.outputs()[i].sizes());
     } else {
@@ -98,12 +106,19 @@ TEST(RulesTest, EveryRowHasAnExampleThatCanBeCut) {
   for (const OperatorRow* rule : all_rules()) {
     if (tried.count(rule->op) == 0) without.insert(rule->op);
   }
-  // Operators that an earlier LibTorch does not have.
+  // Operators that an earlier LibTorch does not have, or a later one.
   std::set<std::string> missing;
+  if (EPL_TORCH_AT_LEAST(2, 0)) {
+    missing = {"aten::prelu_backward"};
+  }
   if (!EPL_TORCH_AT_LEAST(2, 5)) {
-    missing = {"aten::_prelu_kernel", "aten::_prelu_kernel_backward", "aten::_safe_softmax",
+    missing = {"aten::_prelu_kernel",
+               "aten::_prelu_kernel_backward",
+               "aten::_safe_softmax",
                "aten::_scaled_dot_product_flash_attention_for_cpu",
-               "aten::_scaled_dot_product_flash_attention_for_cpu_backward"};
+               "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+               "aten::mkldnn_rnn_layer",
+               "aten::mkldnn_rnn_layer_backward"};
   }
   EXPECT_EQ(without, missing);
 }

@@ -44,6 +44,10 @@ enum class Places : uint8_t {
 std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts,
                                 Places places = Places::kPieces);
 
+// Whether an output is the same in each call of the operator: no workspace, and not the largest
+// numbers of bags whose mode asks for none.
+bool has_contents(const Node& node, size_t output);
+
 std::string print_cut(const Cut& cut);  // "k: S(1) S(0) -> P"
 
 }  // namespace epl::testing
