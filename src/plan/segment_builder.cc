@@ -76,9 +76,24 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, const std::vector<SegmentPart
       for_each_output(*node, [&](ValueId id) { used.insert(id); });
     }
   }
+  find_read_in_others(parts);
   find_extents(used);
   find_dynamic();
   find_last_uses();
+}
+
+void SegmentBuilder::find_read_in_others(const std::vector<SegmentPart>& parts) {
+  std::map<ValueId, const SegmentPart*> makers;
+  for (const auto& part : parts) {
+    for (const Node* node : part.nodes) {
+      for_each_input(*node, [&](ValueId id) {
+        const ValueId root = graph_.value(id).storage;
+        const auto maker = makers.find(root);
+        if (maker != makers.end() && maker->second != &part) read_in_others_.insert(root);
+      });
+      for_each_output(*node, [&](ValueId id) { makers.emplace(graph_.value(id).storage, &part); });
+    }
+  }
 }
 
 void SegmentBuilder::find_extents(const std::set<ValueId>& used) {
@@ -111,11 +126,13 @@ void SegmentBuilder::find_dynamic() {
 }
 
 // The roots of gradients that lie where their sum is kept, while the first micro batch is built.
+// Not what another task reads: until then the next micro batch may have been added to the sum.
 void SegmentBuilder::find_kept() {
   kept_root_.clear();
   if (accumulation_ != Accumulation::kFirst) return;
   for (const auto& [id, gradient] : gradient_of_) {
-    if (dynamic_.count(id) == 0) kept_root_[graph_.value(id).storage] = gradient;
+    const ValueId root = graph_.value(id).storage;
+    if (dynamic_.count(id) == 0 && read_in_others_.count(root) == 0) kept_root_[root] = gradient;
   }
 }
 
@@ -342,8 +359,8 @@ void SegmentBuilder::accumulate(ValueId id) {
              {},
              {}};
     add_call(std::move(add));
-  } else if (dynamic) {
-    // It points into the arena, which the next micro batch writes again.
+  } else if (dynamic || read_in_others_.count(graph_.value(id).storage) != 0) {
+    // It points into the arena, which the next micro batch writes again, or is read again.
     Call copy{op_named("aten::clone", ""),
               Call::Mode::kResult,
               {slot_operand(made), constant_operand({})},

@@ -102,6 +102,7 @@ class SegmentBuilder {
   int buffer_of(ValueId root);
   int64_t storage_bytes(ValueId root) const;
   Operand operand(const Argument& argument);
+  void find_read_in_others(const std::vector<SegmentPart>& parts);
   void accumulate(ValueId id);
   void touch(SlotId slot);
   void add_frees();
@@ -127,6 +128,7 @@ class SegmentBuilder {
   std::set<ValueId> dynamic_;                    // values made by operators
   std::set<ValueId> to_the_end_;                 // roots that live until the last segment ends
   std::set<ValueId> outlives_;                   // roots that are read when a segment has ended
+  std::set<ValueId> read_in_others_;             // roots that another part reads than makes them
   const std::map<ValueId, size_t> gradient_of_;  // value -> index of gradient
   std::map<ValueId, size_t> kept_root_;          // kFirst: root -> index of gradient
   std::map<int, Lifetime> lifetimes_;            // by buffer
