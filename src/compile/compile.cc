@@ -235,7 +235,7 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   for (auto& [devices, own] : sliced) {
     for (auto& remark : own.sharding.remarks) step.plan.remarks.push_back(std::move(remark));
   }
-  settle_guards(cut, step.plan);
+  settle_guards(cut, sliced, step.plan);
   settle_outputs(outputs, config, step);
   return step;
 }

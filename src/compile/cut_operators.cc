@@ -13,6 +13,8 @@ namespace {
 
 // Of sums that devices make in another order than the recorded run.
 constexpr double kRounding = 1e-4;
+// A number that changes by so little from step to step is rather taken for another one.
+constexpr double kRoundingOfRows = 1e-6;
 
 // Parameters are cut over the devices of the step, however many their scope asked for: it has to be
 // those.
@@ -183,11 +185,14 @@ void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part) {
   part.gradients = std::move(kept);
 }
 
-void settle_guards(const CutStep& cut, Plan& plan) {
+void settle_guards(const CutStep& cut, const SlicedSteps& sliced, Plan& plan) {
   for (size_t role = 0; role < plan.programs.size(); ++role) {
     Program& program = plan.programs[role];
     const bool is_cut = role < cut.is_cut.size() && cut.is_cut[role];
-    if (is_cut || (program.devices > 1 && program.has_guards)) program.guard_tolerance = kRounding;
+    if (is_cut) program.guard_tolerance = kRounding;
+    const auto rows = sliced.find(program.devices);
+    const bool reads_rows = rows != sliced.end() && rows->second.sharding.reads_back_rows;
+    if (reads_rows) program.guard_tolerance = kRoundingOfRows;
   }
 }
 

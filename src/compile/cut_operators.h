@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/cut_rows.h"
 #include "compile/step_recording.h"
 #include "layout/layout.h"
 #include "program/placement.h"
@@ -38,8 +39,8 @@ CutStep cut_operators(const StepRecording& recording, const Placement& placement
 void drop_repeated_gradients(const CutStep& cut, size_t role, Graph& part);
 
 // Sums that devices make together have another order than in the recorded run: what C++ read of
-// them is the same up to rounding.
-void settle_guards(const CutStep& cut, Plan& plan);
+// them is the same up to rounding. What comes from no such sum is compared to the bit.
+void settle_guards(const CutStep& cut, const SlicedSteps& sliced, Plan& plan);
 
 // By leaf: whether it is a parameter that was made to be cut.
 std::vector<bool> parameters_made_cut(const Graph& graph, const MadeUnder& made_under);

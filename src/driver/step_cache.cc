@@ -20,6 +20,7 @@
 #include "cost/node_cost.h"
 #include "job/agreement.h"
 #include "model/model_state.h"
+#include "ops/facts.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_numbers.h"
 #include "state/state_snapshot.h"
@@ -249,6 +250,8 @@ StepCache::Recorded StepCache::record_step(const Batch& batch) {
   const bool probed = times == 1 && probe_ && probe_->key == key_of(batch);
   Recorded result;
   result.comparable = times == 1 && (!probed || probe_->of_this_step);
+  const bool sees_slices = placement_->devices_of_replica() > 1 &&
+                           subject_.config.get<std::string>("replicate.batch_norm") == "slice";
   // Not a copy of the batch: what shares its memory is looked for.
   result.capture =
       probed ? std::move(probe_->capture)
@@ -257,6 +260,8 @@ StepCache::Recorded StepCache::record_step(const Batch& batch) {
   expect_again(batch, result.capture.graph, times);
   check_replayable(batch, result.capture);
   result.step.whole = std::move(result.capture.graph);
+  // Recorded with all rows, batch norm has other statistics than each device will have.
+  result.comparable &= !sees_slices || !takes_batch_statistics(result.step.whole);
   result.step.cuts = cuts();
   result.step.made_under = scopes_of_leaves(result.step.whole);
   return result;

@@ -303,6 +303,16 @@ bool is_random(const c10::OperatorHandle& op) {
                      [](const auto& a) { return a.name() == "generator"; });
 }
 
+bool takes_batch_statistics(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    constexpr size_t kTraining = 5;
+    const bool norm = node.op.schema().name().find("batch_norm") != std::string::npos;
+    return norm && node.arguments.size() > kTraining &&
+           node.arguments[kTraining].constant.isBool() &&
+           node.arguments[kTraining].constant.toBool();
+  });
+}
+
 bool draws_random_numbers(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(),
                      [](const Node& node) { return is_random(node.op); });

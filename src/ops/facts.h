@@ -46,6 +46,9 @@ bool is_workspace(const Node& node, size_t result);
 bool is_random(const c10::OperatorHandle& op);
 bool draws_random_numbers(const Graph& graph);  // some operator of it
 
+// Whether a batch norm of the graph takes its statistics from the batch.
+bool takes_batch_statistics(const Graph& graph);
+
 // Gives nothing and writes nothing: it throws where its arguments are not as they should be
 // (_linalg_check_errors, _assert_async).
 bool only_checks(const c10::OperatorHandle& op);

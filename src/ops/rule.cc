@@ -229,7 +229,11 @@ void lay_as_recorded(const LocalNode& at, Node& local, Emitter& to) {
   const TensorType& recorded = at.graph.value(tensor_at(at.node, 0)).type;
   ValueId& shown = local.arguments[0].values[0];
   if (to.graph().value(shown).type.same_place(recorded)) return;
-  EPL_ASSERT(recorded.dense() && recorded.offset == 0, "what was moved has a storage of its own");
+  EPL_CHECK(recorded.dense() && recorded.offset == 0,
+            concat(op_name(local),
+                   " names places in memory around a part of a tensor, which lies "
+                   "elsewhere where the step is cut over devices"),
+            "the step function", "slice(), select() or a view");
   Sizes order(recorded.sizes.size());  // the outermost dimension first
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {

@@ -44,7 +44,7 @@ std::optional<Pattern> convolution(const Graph& graph, const Node& node) {
 
 // Where channels are cut and there are several groups, each channel is one.
 void localize_convolution(const LocalNode& at, Node& local) {
-  const bool cut = at.cut.inputs[0] == Layout::cut(1);
+  const bool cut = at.cut.inputs[0].is_cut() && at.cut.inputs[0].dim == 1;
   if (cut && int_at(local, 8) != 1) set(local, 8, input_sizes_here(at, 0)[1]);
 }
 
@@ -76,7 +76,7 @@ std::optional<Pattern> convolution_backward(const Graph& graph, const Node& node
 
 void localize_convolution_backward(const LocalNode& at, Node& local) {
   if (!ints_at(local, 3).empty()) set(local, 3, Sizes{input_sizes_here(at, 0)[1]});
-  const bool cut = at.cut.inputs[1] == Layout::cut(1);
+  const bool cut = at.cut.inputs[1].is_cut() && at.cut.inputs[1].dim == 1;
   if (cut && int_at(local, 9) != 1) set(local, 9, input_sizes_here(at, 1)[1]);
 }
 

@@ -49,6 +49,15 @@ std::optional<Pattern> extremum_along(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+// Of integers the smallest is not looked for by opposites, which some of them have not.
+std::optional<Pattern> smallest_along(const Graph& graph, const Node& node) {
+  auto pattern = extremum_along(graph, node);
+  const auto dtype = graph.value(tensor_at(node, 0)).type.dtype;
+  const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
+  if (pattern && integral) pattern->whole += pattern->expanded;
+  return pattern;
+}
+
 // Each device finds its largest element; among those that equal the largest of all the first
 // index counts, as LibTorch has it.
 std::vector<ValueId> split_extremum(const LocalNode& at, Emitter& to, bool largest) {
@@ -95,9 +104,9 @@ Rules gating_rules() {
   static const OperatorRow rows[] = {
       // operator, facts, inputs, outputs, linear, pattern, localize, expand
       {"aten::argmax", in_widest(), "", "", kNo, extremum_along, nullptr, split_max_along},
-      {"aten::argmin", in_widest(), "", "", kNo, extremum_along, nullptr, split_min_along},
+      {"aten::argmin", in_widest(), "", "", kNo, smallest_along, nullptr, split_min_along},
       {"aten::max.dim", in_widest(), "", "", kNo, extremum_along, nullptr, split_max_along},
-      {"aten::min.dim", in_widest(), "", "", kNo, extremum_along, nullptr, split_min_along},
+      {"aten::min.dim", in_widest(), "", "", kNo, smallest_along, nullptr, split_min_along},
       {"aten::topk", in_widest().seconds_each(30e-9), "", "", kNo, along},
       {"aten::sort", in_widest().seconds_each(60e-9), "", "", kNo, along},
       {"aten::sort.stable", in_widest().seconds_each(60e-9), "", "", kNo, along},

@@ -15,12 +15,22 @@ const Sizes& element_sizes(const Graph& graph, const Node& node) {
   return input_sizes(graph, node, argument_named(node, "grad_output") ? 1 : 0);
 }
 
+// Whether a tensor is broadcast to `sizes`, and not the other way round.
+bool is_broadcast_to(const Sizes& from, const Sizes& sizes) {
+  if (from.size() > sizes.size()) return false;
+  const size_t before = sizes.size() - from.size();
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] != 1 && from[i] != sizes[before + i]) return false;
+  }
+  return true;
+}
+
 std::optional<Pattern> pairs(const Graph& graph, const Node& node) {
   const Sizes& sizes = element_sizes(graph, node);
   const std::string word = letters(sizes.size());
   Pattern pattern;
   for (ValueId id : inputs_of(node)) {
-    if (sizes_of(graph, id).size() > sizes.size()) return std::nullopt;
+    if (!is_broadcast_to(sizes_of(graph, id), sizes)) return std::nullopt;  // is the larger one
     pattern.inputs.push_back(broadcast_word(sizes_of(graph, id), word, sizes));
   }
   const Sizes& made = sizes_of(graph, outputs_of(node)[0]);

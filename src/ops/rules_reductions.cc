@@ -84,6 +84,15 @@ std::optional<Pattern> extremum(const Graph& graph, const Node& node) {
   return pattern;
 }
 
+// As the opposite of the largest opposite, which integers may not have; or by logarithms, which
+// are no integers.
+std::optional<Pattern> extremum_of_reals(const Graph& graph, const Node& node) {
+  auto pattern = extremum(graph, node);
+  const auto dtype = graph.value(tensor_at(node, 0)).type.dtype;
+  if (c10::isIntegralType(dtype, /*includeBool=*/true)) pattern->whole = pattern->expanded;
+  return pattern;
+}
+
 ValueId local_result(const LocalNode& at, Emitter& to) {
   return to.call_for(op_name(at.node), local_copy(at).arguments, at.output_sizes(0));
 }
@@ -124,10 +133,10 @@ Rules reduction_rules() {
       {"aten::mean", in_float32(), "", "", Linear::kAll, mean, nullptr, split_mean},
       {"aten::mean.dim", in_float32(), "", "", Linear::kAll, mean, nullptr, split_mean},
       {"aten::amax", in_widest(), "", "", kNo, extremum, nullptr, split_max},
-      {"aten::amin", in_widest(), "", "", kNo, extremum, nullptr, split_min},
+      {"aten::amin", in_widest(), "", "", kNo, extremum_of_reals, nullptr, split_min},
       {"aten::max", in_widest(), "", "", kNo, extremum, nullptr, split_max},
-      {"aten::min", in_widest(), "", "", kNo, extremum, nullptr, split_min},
-      {"aten::logsumexp", in_float32(), "", "", kNo, extremum, nullptr, split_logsumexp},
+      {"aten::min", in_widest(), "", "", kNo, extremum_of_reals, nullptr, split_min},
+      {"aten::logsumexp", in_float32(), "", "", kNo, extremum_of_reals, nullptr, split_logsumexp},
       {"aten::norm.ScalarOpt_dim", in_float32(), "", "", kNo, whole_dims},
       {"aten::linalg_vector_norm", in_float32(), "", "", kNo, whole_dims},
       {"aten::var.correction", in_float32(), "", "", kNo, whole_dims},

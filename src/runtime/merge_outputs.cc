@@ -16,6 +16,7 @@ bool is_local(const std::string& collection) {
 
 at::Tensor joined(const std::vector<at::Tensor>& of_slices, const PlanOutput& output) {
   const at::Tensor& one = of_slices[0];
+  if (output.all_alike) return one;
   if (output.merge == SliceMerge::kConcat) return at::cat(of_slices, output.batch_dim);
   if (output.merge == SliceMerge::kSum) {
     return at::stack(of_slices).sum(0).to(one.scalar_type());

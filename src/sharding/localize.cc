@@ -107,7 +107,8 @@ class Localizer {
                    [&](ValueId id) { inputs.push_back(need(id, cut.inputs[inputs.size()])); });
     std::vector<ValueId> made_here = emit_local(
         {graph_, node, cut, request_.parts, std::max(part_, 0), std::move(inputs)}, emitter_);
-    if (cut.letter == 0 && is_random(node.op)) agree(made_here);
+    if (cut.letter == 0 && is_random(node.op)) agree(node, made_here);
+    forget_written(node);
     size_t at = 0;
     for_each_output(node, [&](ValueId id) {
       made_[id] = bring(made_here[at], id, cut.outputs[at], made(id));
@@ -117,6 +118,22 @@ class Localizer {
       if (shared()) name(made_[id], id);
       if (!shared() && going_out_.count(id) != 0) new_names_[need(id, Layout::whole())] = id;
     });
+  }
+
+  // What was brought elsewhere before a node writes into it is out of date.
+  void forget_written(const Node& node) {
+    for (size_t argument : written_arguments(node)) {
+      for (ValueId id : node.arguments[argument].values) {
+        if (id != kNoValue) forget(graph_.value(id).storage);
+      }
+    }
+  }
+
+  void forget(ValueId storage) {
+    for (auto entry = brought_.begin(); entry != brought_.end();) {
+      const ValueId id = std::get<0>(entry->first);
+      entry = graph_.value(id).storage == storage ? brought_.erase(entry) : std::next(entry);
+    }
   }
 
   // What stands for several values has the name of one of them.
@@ -146,7 +163,12 @@ class Localizer {
   }
 
   // What is whole is the same on every device: device 0 draws for all.
-  void agree(std::vector<ValueId>& values) {
+  void agree(const Node& node, std::vector<ValueId>& values) {
+    // It draws into an argument, which its schema does not say: the others would not have it.
+    EPL_CHECK(op_name(node).rfind("aten::rrelu_with_noise", 0) != 0,
+              concat("rrelu of a value that is whole on each of ", request_.parts, " devices"),
+              request_.asked_by.empty() ? "epl::Trainer::step" : request_.asked_by,
+              "leaky_relu, or rrelu of what has rows");
     for (ValueId& id : values) {
       id = emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0})});
     }

@@ -55,6 +55,9 @@ struct Sharding {
   Layout loss;
   std::vector<Layout> metrics;       // as Graph::metrics
   std::vector<std::string> remarks;  // for whoever reads the plan
+  // What C++ reads back comes from rows of several devices: it is that of the recorded run but for
+  // rounding.
+  bool reads_back_rows = false;
 };
 
 // Throws epl::Error where the scopes ask for what cannot be.

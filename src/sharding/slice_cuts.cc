@@ -17,9 +17,10 @@ std::optional<Layout> shown_in(const Sizes& from, Layout layout, const Sizes& to
       std::accumulate(from.begin(), from.begin() + layout.dim, layout.runs, std::multiplies<>());
   int64_t prefix = 1;
   for (size_t dim = 0; dim < to.size() && prefix <= before; prefix *= to[dim++]) {
+    if (prefix == 0) break;  // nothing is in it
     if (before % prefix != 0) continue;
     const int64_t runs = before / prefix;
-    if (to[dim] % (runs * parts) == 0) return Layout::cut(static_cast<int>(dim), runs);
+    if (runs > 0 && to[dim] % (runs * parts) == 0) return Layout::cut(static_cast<int>(dim), runs);
   }
   return std::nullopt;
 }
@@ -162,8 +163,8 @@ bool SliceCuts::is_batch_norm(const Node& node) {
 
 // Its statistics are those of the device, and nobody's but its derivative's; gradients of weight
 // and bias are sums.
-std::optional<Cut> SliceCuts::of_batch_norm(const Node& node,
-                                            const std::vector<Layout>& read) const {
+std::optional<Cut> SliceCuts::of_batch_norm(const Node& node, const std::vector<Layout>& read,
+                                            const std::set<ValueId>& own) const {
   if (!is_batch_norm(node)) return std::nullopt;
   const bool backward = op_name(node) == "aten::native_batch_norm_backward";
   const size_t training = backward ? 7 : 5;
@@ -174,7 +175,7 @@ std::optional<Cut> SliceCuts::of_batch_norm(const Node& node,
   cut.inputs[0] = cut.inputs[input] = read[input];
   const auto ids = inputs_of(node);
   for (size_t i = input + 1; i < ids.size(); ++i) {
-    if (read[i].is_partial()) cut.inputs[i] = read[i];  // the statistics
+    if (own.count(ids[i]) != 0) cut.inputs[i] = read[i];
   }
   const auto made = outputs_of(node);
   for (ValueId id : made) {

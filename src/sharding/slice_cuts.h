@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "ops/rule.h"
@@ -26,8 +27,9 @@ class SliceCuts {
   Layout like_inputs(const Node& node, const std::vector<Layout>& read, ValueId output) const;
 
   // Batch norm in training mode and its derivative, each on the rows of its device. None for other
-  // nodes, and where no rows are cut.
-  std::optional<Cut> of_batch_norm(const Node& node, const std::vector<Layout>& read) const;
+  // nodes, and where no rows are cut. `own`: statistics of which each device has its own.
+  std::optional<Cut> of_batch_norm(const Node& node, const std::vector<Layout>& read,
+                                   const std::set<ValueId>& own) const;
   static bool is_batch_norm(const Node& node);
 
   // A node that reads whole values alone, cut so that its outputs lie as `wanted` says (partial:

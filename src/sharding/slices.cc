@@ -85,6 +85,7 @@ class Follower {
     check_own(node);
     std::vector<Layout> read;
     for_each_input(node, [&](ValueId id) { read.push_back(rows_of(id)); });
+    note_rounding(node, read);
     const bool all_whole =
         std::all_of(read.begin(), read.end(), [](Layout each) { return each.is_whole(); });
     if (all_whole) return take(index, whole_cut(node));
@@ -102,6 +103,17 @@ class Follower {
     if (whole) note_rows(node, read, cuts);
     if (whole && cuts.empty()) ++mixing_[op_name(node)];
     take(index, std::move(best));
+  }
+
+  // Sums over devices, and kernels on fewer rows, may round otherwise than the recorded run.
+  void note_rounding(const Node& node, const std::vector<Layout>& read) {
+    size_t input = 0;
+    bool rounds = false;
+    for_each_input(
+        node, [&](ValueId id) { rounds |= !read[input++].is_whole() || of_rows_.count(id) != 0; });
+    if (!rounds) return;
+    for_each_output(node, [&](ValueId id) { of_rows_.insert(id); });
+    sharding_.reads_back_rows |= node.expects.has_value();
   }
 
   // How the rows lie in a value: as it is cut, or as it could be, since they came through.
@@ -124,7 +136,7 @@ class Follower {
     // What C++ reads back, and what decides about shapes, is that of all rows.
     if (node.expects || !values_that_decide_shape(graph_, node).empty()) return {};
     if (!request_.whole_batch_norm) {
-      if (auto own = cuts_.of_batch_norm(node, read)) return {*own};
+      if (auto own = cuts_.of_batch_norm(node, read, own_)) return {*own};
     }
     return cuts_.along(node, read);
   }
@@ -214,20 +226,39 @@ class Follower {
     sharding_.nodes[index] = std::move(cut);
   }
 
-  // The statistics of a batch norm are no sums: each device has its own.
+  // The statistics of a batch norm are no sums: each device has its own, also of the running ones
+  // until the step's end.
   void note_own(const Node& node, const std::vector<ValueId>& made) {
     if (op_name(node) != "aten::native_batch_norm") return;
+    check_several_rows(node);
     own_.insert(made.begin() + 1, made.end());
+    const auto ids = inputs_of(node);
+    for (size_t i : written_inputs(node)) own_storages_.insert(graph_.value(ids[i]).storage);
+  }
+
+  // Of one value a variance says nothing: LibTorch refuses to train on it before it calls this.
+  void check_several_rows(const Node& node) const {
+    const ValueId input = inputs_of(node)[0];
+    const auto& sizes = graph_.value(input).type.sizes;
+    const int64_t values = graph_.value(input).type.numel() / std::max<int64_t>(sizes[1], 1);
+    EPL_CHECK(values != request_.parts,
+              concat("batch norm would have one value for each channel on each of ", request_.parts,
+                     " devices"),
+              request_.asked_by,
+              "more rows a micro batch, or replicate.batch_norm = \"micro_batch\"");
   }
 
   void check_own(const Node& node) const {
     if (own_.empty() || SliceCuts::is_batch_norm(node)) return;
-    for_each_input(node, [&](ValueId id) {
-      EPL_CHECK(own_.count(id) == 0,
-                concat(op_name(node), " reads the statistics of a batch norm, of which each of ",
-                       request_.parts, " devices has its own"),
-                request_.asked_by, "replicate.batch_norm = \"micro_batch\"");
-    });
+    for_each_input(node, [&](ValueId id) { check_own(id, op_name(node) + " reads"); });
+  }
+
+  void check_own(ValueId id, const std::string& who) const {
+    const bool own = own_.count(id) != 0 || own_storages_.count(graph_.value(id).storage) != 0;
+    EPL_CHECK(!own,
+              concat(who, " the statistics of a batch norm, of which each of ", request_.parts,
+                     " devices has its own"),
+              request_.asked_by, "replicate.batch_norm = \"micro_batch\"");
   }
 
   // --- backwards: what all readers take in pieces is made in pieces -----------------------------
@@ -278,6 +309,9 @@ class Follower {
   // --- results -----------------------------------------------------------------------------------
 
   void place_results() {
+    if (!own_.empty()) {
+      for (const auto& metric : graph_.metrics) check_own(metric.value, "a metric is");
+    }
     sharding_.gradients.assign(graph_.gradients.size(), Layout::partial());
     sharding_.loss = layout_of_result(graph_.loss);
     for (const auto& metric : graph_.metrics) {
@@ -306,10 +340,12 @@ class Follower {
   std::set<ValueId> leaf_storages_;
   std::set<std::pair<ValueId, Layout>> brought_;
   std::map<ValueId, Layout> rows_;     // of values that are whole
+  std::set<ValueId> of_rows_;          // values that come from what is cut
   std::map<std::string, int> mixing_;  // operators that have all rows, with how many nodes
   std::map<ValueId, std::vector<std::pair<size_t, size_t>>> readers_;  // node, input
   std::set<ValueId> returned_;
-  std::set<ValueId> own_;  // what each device has for itself
+  std::set<ValueId> own_;           // what each device has for itself
+  std::set<ValueId> own_storages_;  // state that it has written so
 };
 
 }  // namespace

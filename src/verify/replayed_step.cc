@@ -13,16 +13,6 @@
 namespace epl {
 namespace {
 
-bool has_batch_norm(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    constexpr size_t kTraining = 5;
-    const bool norm = node.op.schema().name().find("batch_norm") != std::string::npos;
-    return norm && node.arguments.size() > kTraining &&
-           node.arguments[kTraining].constant.isBool() &&
-           node.arguments[kTraining].constant.toBool();
-  });
-}
-
 // A tensor that the step writes and no optimizer updates; empty where there is none.
 std::string written_state(const CompiledStep& step, const Model& model) {
   for (const auto& program : step.plan.programs) {
@@ -52,7 +42,7 @@ std::string why_divided(const ReplayedStep& step) {
   if (parts_of(step.bound) == 1) return "";
   const Graph& graph = step.compiled.graph;
   if (draws_random_numbers(graph)) return "each part draws its own random numbers";
-  if (has_batch_norm(graph)) return "batch norm takes its statistics from a part";
+  if (takes_batch_statistics(graph)) return "batch norm takes its statistics from a part";
   const std::string state = written_state(step.compiled, step.model);
   if (!state.empty()) return concat("the step writes `", state, "` once for each part");
   if (step.bound.clips_each_replica()) return "communication.clip_after_allreduce = false";
