@@ -151,11 +151,11 @@ class OperatorCutter {
 
   // Code under replicate on the same devices runs on slices of the rows.
   void ask_for_slices(ShardingRequest& request) const {
-    request.sliced = cuts_under_replicate(request.graph, request.parts, request.machine, config_,
-                                          request.asked_by);
+    request.sliced = cuts_under_replicate(request.graph, request.parts.size, request.machine,
+                                          config_, request.asked_by);
     if (request.sliced.empty()) return;
     request.made_cut = parameters_made_cut(request.graph, recording_.made_under);
-    check_made_cut(recording_, request.made_cut, request.parts);
+    check_made_cut(recording_, request.made_cut, request.parts.size);
   }
 
   const StepRecording& recording_;

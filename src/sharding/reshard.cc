@@ -12,7 +12,7 @@ double moved_seconds(const TensorType& whole, double share, const Link& link) {
 
 Argument number(int64_t value) { return constant_argument(value); }
 
-Argument pieces_argument(int64_t size, int parts) {
+Argument pieces_argument(int64_t size, const Axis& parts) {
   return constant_argument(c10::List<int64_t>(pieces_of(size, parts)));
 }
 
@@ -24,7 +24,7 @@ std::vector<int64_t> with_size(std::vector<int64_t> sizes, int dim, int64_t size
 // One way from a layout to another, for one value.
 class Resharding {
  public:
-  Resharding(Emitter& to, const TensorType& whole, int parts, int part)
+  Resharding(Emitter& to, const TensorType& whole, const Axis& parts, int part)
       : to_(to), whole_(whole), parts_(parts), part_(part) {}
 
   ValueId emit(ValueId local, Layout from, Layout to) {
@@ -111,16 +111,16 @@ class Resharding {
 
   Emitter& to_;
   const TensorType& whole_;
-  const int parts_;
+  const Axis& parts_;
   const int part_;
 };
 
 }  // namespace
 
-double reshard_seconds(const TensorType& whole, Layout from, Layout to, int parts,
+double reshard_seconds(const TensorType& whole, Layout from, Layout to, const Axis& parts,
                        const Machine& machine) {
   if (from == to) return 0;
-  const double others = (parts - 1.0) / parts;
+  const double others = (parts.size - 1.0) / parts.size;
   if (from.is_whole()) {
     // A view is free; so little is counted that a value rather stays what it is.
     if (to.is_cut()) return 1e-9;
@@ -136,11 +136,11 @@ double reshard_seconds(const TensorType& whole, Layout from, Layout to, int part
   if (from.is_partial()) {
     return moved_seconds(whole, (to.is_whole() ? 2 : 1) * others, machine.link);
   }
-  return moved_seconds(whole, to.is_whole() ? others : others / parts, machine.link);
+  return moved_seconds(whole, to.is_whole() ? others : others / parts.size, machine.link);
 }
 
 ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, Layout from,
-                     Layout to, int parts, int part) {
+                     Layout to, const Axis& parts, int part) {
   return Resharding(to_graph, whole, parts, part).emit(local, from, to);
 }
 

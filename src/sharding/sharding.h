@@ -24,7 +24,7 @@ namespace epl {
 
 struct ShardingRequest {
   const Graph& graph;  // recorded with all rows of a micro batch
-  int parts = 1;       // devices
+  Axis parts = 1;      // devices
   // By node: it runs on slices of the rows, and how (slices.h). None where there are no slices.
   std::vector<std::optional<Cut>> sliced = {};
   // By leaf: the parameter was made under split(), and is cut in dimension 0 wherever it is used.
@@ -48,7 +48,7 @@ struct ShardingRequest {
 std::set<ValueId> values_going_out(const ShardingRequest& request);
 
 struct Sharding {
-  int parts = 1;
+  Axis parts = 1;
   std::vector<Layout> values;     // for whoever reads them, by ValueId
   std::vector<Cut> nodes;         // as Graph::nodes
   std::vector<Layout> gradients;  // as Graph::gradients: P where the update sums them

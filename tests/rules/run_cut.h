@@ -41,7 +41,7 @@ enum class Places : uint8_t {
 };
 
 // What the devices made, put together as the layouts of the cut say: as WholeCall::outputs().
-std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts,
+std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, const Axis& parts,
                                 Places places = Places::kPieces);
 
 std::string print_cut(const Cut& cut);  // "k: S(1) S(0) -> P"
