@@ -148,7 +148,8 @@ class Localizer {
   // What is whole is the same on every device: device 0 draws for all.
   void agree(std::vector<ValueId>& values) {
     for (ValueId& id : values) {
-      id = emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0})});
+      id = emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0}),
+                                            constant_argument(request_.parts.name)});
     }
   }
 

@@ -186,7 +186,7 @@ void run_together(std::vector<Device>& devices) {
   const auto ends = make_local_communicators(static_cast<int>(devices.size()), watch,
                                              {"rules", std::chrono::seconds(30)});
   expect_no_errors(run_members(ends, [&](Communicator& end) {
-    const CollectiveScope scope(end);
+    const CollectiveScope scope({{kPartAxis, &end}});
     devices[static_cast<size_t>(end.rank())].run();
   }));
 }
