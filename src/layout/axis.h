@@ -5,8 +5,8 @@
 //
 // Along an axis with shares a size is dealt out by largest remainders: each has what is its due
 // rounded down, and what is left goes to those that lost most by that. So the pieces of a size
-// always sum up to it, and are the same wherever they are worked out. Whoever asks for as many
-// elements as there are devices, or more, has none left without.
+// always sum up to it, and are the same wherever they are worked out. Where there are as many
+// elements as devices, each device has one at least.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,22 @@
 
 namespace epl {
 
-inline constexpr const char* kReplicaAxis = "replica";  // how often the model stands in the cluster
-inline constexpr const char* kPartAxis =
-    "part";  // the devices of a replica that a stage is cut over
+// How often the model stands in the cluster.
+inline constexpr const char* kReplicaAxis = "replica";
+// The devices of a replica that rows or operators of a stage are cut over.
+inline constexpr const char* kPartAxis = "part";
 
 struct Axis {
-  // Implicit: a number of devices is an axis whose devices share evenly.
-  Axis(int size, std::vector<double> shares = {}, std::string name = kPartAxis);
+  Axis(int size, std::vector<double> shares = {},  // NOLINT: a number of devices converts
+       std::string name = kPartAxis);
 
   std::string name;
   int size = 1;                // devices along it
   std::vector<double> shares;  // weights by coordinate, all above 0; none: even
 
   bool is_even() const { return shares.empty(); }
-  // How much less than all of some work the slowest device has, where shares are as speeds are: the
-  // number of devices, where they are even.
+  // How much sooner work is done that is cut over the devices than by the slowest of them alone,
+  // where shares are as speeds are. Where they are even: the number of devices.
   double speedup() const;
 };
 

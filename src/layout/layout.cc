@@ -1,5 +1,6 @@
 #include "layout/layout.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace epl {
@@ -17,7 +18,13 @@ std::string Layout::str() const {
   return "P";
 }
 
+// Even pieces are worked out one by one: with hundreds of devices each asks for its own.
 Piece piece_of(int64_t size, const Axis& parts, int part) {
+  if (parts.is_even()) {
+    const int64_t each = size / parts.size;
+    const int64_t longer = size % parts.size;
+    return {each * part + std::min<int64_t>(part, longer), each + (part < longer ? 1 : 0)};
+  }
   const std::vector<int64_t> lengths = pieces_of(size, parts);
   const auto own = lengths.begin() + part;
   return {std::accumulate(lengths.begin(), own, int64_t{0}), *own};
