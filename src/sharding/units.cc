@@ -231,6 +231,7 @@ class UnitMaker {
   std::vector<Layout> input_layouts(const Leaf& leaf) const {
     const TensorType& input = type(leaf.value);
     if (input.sizes.empty()) return {Layout::whole()};
+    if (request_.gathers_inputs()) return {Layout::whole()};
     if (request_.inputs_are_cut) return {Layout::cut(0)};
     if (input.sizes[0] < request_.parts.size) return {Layout::whole()};
     return {Layout::whole(), Layout::cut(0)};
