@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "program/plan_mesh.h"
 #include "program/test_plan.h"
 #include "program/text.h"
 #include "program/verify.h"
@@ -215,6 +216,15 @@ TEST(VerifyPlan, FindsACollectiveAlongAnAxisThatTheMeshDoesNotHave) {
               add_collective(plan, "epl::all_reduce", {constant("sum"), constant("column")});
             }),
             "epl::all_reduce runs along axis \"column\" of a mesh replica 1 x part 1");
+}
+
+TEST(AxesOfCollectives, AreThoseThatCallsOfSomeProgramName) {
+  Plan plan = good_plan();
+  EXPECT_EQ(axes_of_collectives(plan), std::set<std::string>());
+  add_collective(plan, "epl::own_addend", {constant(kReplicaAxis)});
+  plan.programs.insert(plan.programs.begin(), good_plan().programs[0]);
+  add_collective(plan, "epl::own_addend", {constant(kPartAxis)});
+  EXPECT_EQ(axes_of_collectives(plan), (std::set<std::string>{kPartAxis, kReplicaAxis}));
 }
 
 TEST(VerifyPlan, FindsACollectiveWithMorePiecesThanDevices) {
