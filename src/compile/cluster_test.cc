@@ -6,6 +6,7 @@
 #include "capture/capture.h"
 #include "compile/compile.h"
 #include "config/test_environment.h"
+#include "layout/shard.h"
 #include "program/text.h"
 #include "program/verify.h"
 
@@ -83,6 +84,81 @@ TEST_F(ForeignCluster, LooksAlikeFromEachOfItsWorkers) {
     if (first.empty()) first = text;
     EXPECT_EQ(text, first) << "as worker " << worker << " sees it";
   }
+}
+
+// Two workers of one device; the first is three times as fast.
+Cluster unequal_workers() {
+  Cluster cluster;
+  cluster.worker_num = 2;
+  cluster.total_gpu_num = 2;
+  cluster.worker_devices = {1, 1};
+  cluster.worker_hosts = {"fast", "slow"};
+  cluster.worker_speeds = {DeviceSpeed(), DeviceSpeed()};
+  cluster.worker_speeds[0].flops_per_second *= 3;
+  return cluster;
+}
+
+std::string shard_of_leaf(const Program& program, const std::string& name) {
+  for (const PlanLeaf& leaf : program.leaves) {
+    if (leaf.name == name) return print_shard(leaf.shard);
+  }
+  return "not there";
+}
+
+// Workers read as many rows each, and gather those of the others.
+TEST_F(ForeignCluster, OfUnequalWorkersIsCutByTheirSpeeds) {
+  const Graph graph = recorded({split(2, "a")});
+  const CompiledStep step = compile(graph, unequal_workers(), Config());
+  ASSERT_EQ(step.plan.programs.size(), 2U);
+  EXPECT_NO_THROW(verify_plan(step.plan));
+  const Program& fast = step.plan.programs[0];
+  const Program& slow = step.plan.programs[1];
+  EXPECT_EQ(shard_of_leaf(fast, "layer0.weight"), " [0:12 of 16 in dim 0]");
+  EXPECT_EQ(shard_of_leaf(slow, "layer0.weight"), " [12:16 of 16 in dim 0]");
+  EXPECT_EQ(print_shard(fast.leaves[0].shard), " [0:4 of 8 in dim 0]");
+  EXPECT_EQ(print_shard(slow.leaves[0].shard), " [4:8 of 8 in dim 0]");
+  const std::string text = print_plan(step.plan);
+  EXPECT_NE(text.find("0, [4, 4], \"part\")"), std::string::npos) << text;
+}
+
+TEST_F(ForeignCluster, OfUnequalWorkersKeepsThePiecesOfEarlierSteps) {
+  const Graph graph = recorded({split(2, "a")});
+  StateEntry entry;
+  entry.name = "layer0.weight";
+  entry.home = Home{{0, 1}, {{0, {0, 8}, 16}, {0, {8, 8}, 16}}};
+  CompileOptions options;
+  options.state.add(entry);
+  const CompiledStep step = compile(graph, unequal_workers(), Config(), options);
+  EXPECT_EQ(shard_of_leaf(step.plan.programs[0], "layer0.weight"), " [0:8 of 16 in dim 0]");
+}
+
+// Rows under replicate are even, and so is what lies with them.
+TEST_F(ForeignCluster, OfUnequalWorkersCannotCutUnevenPiecesEvenly) {
+  const Graph graph = recorded({replicate(2, "a"), split(2, "b")});
+  const Config config{{"cluster.colocate_split_and_replicate", true}};
+  const CompiledStep even = compile(graph, unequal_workers(), config);
+  EXPECT_EQ(shard_of_leaf(even.plan.programs[0], "layer1.weight"), " [0:8 of 16 in dim 0]");
+  StateEntry entry;
+  entry.name = "layer1.weight";
+  entry.home = Home{{0, 1}, {{0, {0, 12}, 16}, {0, {12, 4}, 16}}};
+  CompileOptions options;
+  options.state.add(entry);
+  EXPECT_NE(error_of([&] { compile(graph, unequal_workers(), config, options); }).find("speeds"),
+            std::string::npos);
+}
+
+// Each part of the second stage is on a fast worker in one replica and on a slow one in the other.
+TEST_F(ForeignCluster, WhosePartsAreAsSlowAsEachOtherIsCutEvenly) {
+  const Graph graph = recorded({replicate(1, "a"), split(2, "b")});
+  Cluster cluster = workers(6, 1);
+  cluster.worker_speeds.assign(6, DeviceSpeed());
+  cluster.worker_speeds[1].flops_per_second *= 3;
+  cluster.worker_speeds[5].flops_per_second *= 3;
+  const CompiledStep step = compile(graph, cluster, Config{{"pipeline.num_micro_batch", 2}});
+  EXPECT_EQ(shard_of_leaf(step.plan.programs[1], "layer1.weight"), " [0:8 of 16 in dim 0]");
+  cluster.worker_speeds[4].flops_per_second *= 3;
+  const CompiledStep faster = compile(graph, cluster, Config{{"pipeline.num_micro_batch", 2}});
+  EXPECT_EQ(shard_of_leaf(faster.plan.programs[1], "layer1.weight"), " [0:12 of 16 in dim 0]");
 }
 
 TEST_F(ForeignCluster, ThatDoesNotFitIsRefused) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "compile/cut_rows.h"
+#include "cost/machine.h"
 #include "ir/makers.h"
 #include "sharding/sharding.h"
 
@@ -65,6 +66,37 @@ Machine machine_of_stage(const Placement& placement, const ClusterShape& cluster
   std::vector<int> devices;
   for (int role : placement.roles_of(stage)) devices.push_back(placement.device({0, role, 0}));
   return machine_of(cluster, devices);
+}
+
+// A part is as fast as the slowest device that has it, in whatever replica: it has what is its due.
+Axis parts_by_speed(const Placement& placement, const ClusterShape& cluster, int stage) {
+  std::vector<double> speeds;
+  for (int role : placement.roles_of(stage)) {
+    const std::vector<int> devices =
+        placement.group_along(kReplicaAxis, placement.device({0, role, 0}));
+    speeds.push_back(machine_of(cluster, devices).device.flops_per_second);
+  }
+  const auto count = static_cast<int>(speeds.size());
+  const bool alike =
+      std::all_of(speeds.begin(), speeds.end(), [&](double speed) { return speed == speeds[0]; });
+  return alike ? Axis(count) : Axis(count, std::move(speeds));
+}
+
+// Whether parameters that earlier steps have cut over so many devices are cut into the same pieces.
+bool keeps_pieces(const Graph& graph, const StateMap& state, const Axis& parts) {
+  for (const auto& leaf : graph.leaves) {
+    const StateEntry* entry = state.find(leaf.name);
+    const bool lies = leaf.kind == Leaf::Kind::kParameter && entry != nullptr && entry->home;
+    if (!lies || entry->home->shards.size() != static_cast<size_t>(parts.size)) continue;
+    const auto& shards = entry->home->shards;
+    const std::vector<int64_t> lengths = pieces_of(shards[0].whole, parts);
+    const bool same = std::equal(shards.begin(), shards.end(), lengths.begin(),
+                                 [](const Shard& shard, int64_t length) {
+                                   return !shard.is_cut() || shard.piece.length == length;
+                                 });
+    if (!same) return false;
+  }
+  return true;
 }
 
 // Whether the first stage lies on several workers, each of which has rows of its own.
@@ -142,22 +174,36 @@ class OperatorCutter {
       request.asked_by = placement_.asked_by;
       request.inputs_are_cut = inputs_are_cut(placement_, cluster_);
       ask_for_slices(request);
+      share_by_speed(stage, request);
       return request;
     }
     request.asked_by = placement_.role_asked_by[static_cast<size_t>(roles[0])];
     for (const auto& node : whole.nodes) {
       request.inside.push_back(node.chunk % placement_.stages() == stage);
     }
+    if (stage > 0) share_by_speed(stage, request);  // the first one loads rows, in even pieces
     return request;
+  }
+
+  // Rows under replicate are cut evenly, and so is whatever lies with them. What earlier steps have
+  // cut stays in its pieces.
+  void share_by_speed(int stage, ShardingRequest& request) const {
+    const Graph& graph = request.graph;
+    const Axis parts = parts_by_speed(placement_, cluster_, stage);
+    if (request.sliced.empty() && keeps_pieces(graph, state_, parts)) request.parts = parts;
+    EPL_CHECK(keeps_pieces(graph, state_, request.parts),
+              "parameters were cut by an earlier step as the speeds of their devices are, and this "
+              "one would cut them evenly",
+              request.asked_by, "steps with code under replicate in all of them, or in none");
   }
 
   // Code under replicate on the same devices runs on slices of the rows.
   void ask_for_slices(ShardingRequest& request) const {
-    request.sliced = cuts_under_replicate(request.graph, request.parts, request.machine, config_,
-                                          request.asked_by);
+    request.sliced = cuts_under_replicate(request.graph, request.parts.size, request.machine,
+                                          config_, request.asked_by);
     if (request.sliced.empty()) return;
     request.made_cut = parameters_made_cut(request.graph, recording_.made_under);
-    check_made_cut(recording_, request.made_cut, request.parts);
+    check_made_cut(recording_, request.made_cut, request.parts.size);
   }
 
   const StepRecording& recording_;

@@ -63,6 +63,35 @@ TEST(Placement, KnowsTheWorkersOfARole) {
   EXPECT_EQ(placement.devices_of(0, 1, cluster), std::vector<int>{2});
 }
 
+using Groups = std::vector<std::vector<int>>;
+
+TEST(Placement, HasAMeshForEachStage) {
+  const Placement placement = found({replicate(1, "a"), split(2, "b")}, {6});
+  EXPECT_EQ(placement.mesh(0).str(), "replica 2 x part 1");
+  EXPECT_EQ(placement.mesh(1).str(), "replica 2 x part 2");
+}
+
+TEST(Placement, GroupsDevicesAlongAxes) {
+  const std::vector<Strategy> stages{replicate(1, "a"), split(2, "b")};
+  const Placement near = found(stages, {6});
+  EXPECT_EQ(near.group_along(kPartAxis, 5), (std::vector<int>{4, 5}));
+  EXPECT_EQ(near.group_along(kReplicaAxis, 5), (std::vector<int>{2, 5}));
+  EXPECT_EQ(near.groups_along(kPartAxis), (Groups{{0}, {1, 2}, {3}, {4, 5}}));
+  EXPECT_EQ(near.groups_along(kReplicaAxis), (Groups{{0, 3}, {1, 4}, {2, 5}}));
+  const Placement apart =
+      found(stages, {6}, Config{{"cluster.device_place_prefer_intra_node", false}});
+  EXPECT_EQ(apart.groups_along(kPartAxis), (Groups{{0}, {1}, {2, 4}, {3, 5}}));
+  EXPECT_EQ(apart.groups_along(kReplicaAxis), (Groups{{0, 1}, {2, 3}, {4, 5}}));
+}
+
+// Rows of a stage are cut over devices that share a role.
+TEST(Placement, GroupsTheDevicesOfARole) {
+  const Placement placement = found({replicate(2)}, {4});
+  EXPECT_EQ(placement.mesh(0).str(), "replica 2 x part 2");
+  EXPECT_EQ(placement.groups_along(kPartAxis), (Groups{{0, 1}, {2, 3}}));
+  EXPECT_EQ(placement.groups_along(kReplicaAxis), (Groups{{0, 2}, {1, 3}}));
+}
+
 TEST(Placement, DealsTaskGraphsOutToStages) {
   const Config config{{"pipeline.strategy", "Interleaved"}, {"pipeline.num_stages", 2}};
   const std::vector<Strategy> four{replicate(1, "a"), replicate(1, "b"), replicate(1, "c"),

@@ -39,6 +39,9 @@ class Job {
   static void replace(std::shared_ptr<Job> job);
 
   const Cluster& cluster() const { return cluster_; }
+  // How fast the devices of each worker are, for whoever has measured it: on all workers alike,
+  // before their first step.
+  void set_speeds(std::vector<DeviceSpeed> speeds) { cluster_.worker_speeds = std::move(speeds); }
   DeviceTeam& team() { return *team_; }
   Watch& watch() { return membership_ ? membership_->watch() : own_watch_; }
 

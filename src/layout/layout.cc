@@ -1,6 +1,7 @@
 #include "layout/layout.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace epl {
 
@@ -17,19 +18,20 @@ std::string Layout::str() const {
   return "P";
 }
 
-Piece piece_of(int64_t size, int parts, int part) {
-  const int64_t each = size / parts;
-  const int64_t longer = size % parts;
-  return {each * part + std::min<int64_t>(part, longer), each + (part < longer ? 1 : 0)};
+// Even pieces are worked out one by one: with hundreds of devices each asks for its own.
+Piece piece_of(int64_t size, const Axis& parts, int part) {
+  if (parts.is_even()) {
+    const int64_t each = size / parts.size;
+    const int64_t longer = size % parts.size;
+    return {each * part + std::min<int64_t>(part, longer), each + (part < longer ? 1 : 0)};
+  }
+  const std::vector<int64_t> lengths = pieces_of(size, parts);
+  const auto own = lengths.begin() + part;
+  return {std::accumulate(lengths.begin(), own, int64_t{0}), *own};
 }
 
-std::vector<int64_t> pieces_of(int64_t size, int parts) {
-  std::vector<int64_t> lengths;
-  for (int part = 0; part < parts; ++part) lengths.push_back(piece_of(size, parts, part).length);
-  return lengths;
-}
-
-std::vector<int64_t> local_sizes(std::vector<int64_t> sizes, Layout layout, int parts, int part) {
+std::vector<int64_t> local_sizes(std::vector<int64_t> sizes, Layout layout, const Axis& parts,
+                                 int part) {
   if (!layout.is_cut()) return sizes;
   int64_t& size = sizes[static_cast<size_t>(layout.dim)];
   size = piece_of(size / layout.runs, parts, part).length * layout.runs;

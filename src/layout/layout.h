@@ -15,6 +15,8 @@
 #include <tuple>
 #include <vector>
 
+#include "layout/axis.h"
+
 namespace epl {
 
 struct Layout {
@@ -42,9 +44,7 @@ struct Layout {
   std::string str() const;  // "R", "S(1)", "S(1 in 4 runs)", "P"
 };
 
-// One of `parts` pieces of `size` elements. Sizes that do not divide are allowed: the first
-// `size % parts` pieces have one element more, and with fewer elements than parts the last pieces
-// are empty.
+// A run of the elements of one dimension.
 struct Piece {
   int64_t begin = 0;
   int64_t length = 0;
@@ -53,12 +53,13 @@ struct Piece {
     return begin == other.begin && length == other.length;
   }
 };
-Piece piece_of(int64_t size, int parts, int part);
 
-// The lengths of all pieces.
-std::vector<int64_t> pieces_of(int64_t size, int parts);
+// What device `part` has of `size` elements that are cut over `parts`: its own of pieces_of(),
+// which lie end to end.
+Piece piece_of(int64_t size, const Axis& parts, int part);
 
 // The sizes that device `part` of `parts` holds.
-std::vector<int64_t> local_sizes(std::vector<int64_t> sizes, Layout layout, int parts, int part);
+std::vector<int64_t> local_sizes(std::vector<int64_t> sizes, Layout layout, const Axis& parts,
+                                 int part);
 
 }  // namespace epl

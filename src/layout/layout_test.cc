@@ -56,5 +56,14 @@ TEST(LocalSizes, ChangeWhereTheValueIsCut) {
   EXPECT_EQ(local_sizes(sizes, Layout::cut(1), 2, 1), (std::vector<int64_t>{4, 3}));
 }
 
+TEST(LocalSizes, FollowTheSharesOfTheAxis) {
+  const std::vector<int64_t> sizes = {8, 4};
+  const Axis unequal(2, {3, 1});
+  EXPECT_EQ(local_sizes(sizes, Layout::cut(0), unequal, 0), (std::vector<int64_t>{6, 4}));
+  EXPECT_EQ(local_sizes(sizes, Layout::cut(0), unequal, 1), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(local_sizes(sizes, Layout::cut(0, 2), unequal, 1), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(piece_of(8, unequal, 1), (Piece{6, 2}));
+}
+
 }  // namespace
 }  // namespace epl

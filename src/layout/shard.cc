@@ -4,7 +4,7 @@
 
 namespace epl {
 
-Shard shard_of(const std::vector<int64_t>& sizes, Layout layout, int parts, int part) {
+Shard shard_of(const std::vector<int64_t>& sizes, Layout layout, const Axis& parts, int part) {
   if (!layout.is_cut()) return {};
   const int64_t whole = sizes.at(static_cast<size_t>(layout.dim));
   return {layout.dim, piece_of(whole, parts, part), whole};

@@ -25,7 +25,7 @@ struct Shard {
 };
 
 // What device `part` of `parts` has of a tensor of these sizes; all of it where it is not cut.
-Shard shard_of(const std::vector<int64_t>& sizes, Layout layout, int parts, int part);
+Shard shard_of(const std::vector<int64_t>& sizes, Layout layout, const Axis& parts, int part);
 
 // With a blank in front; nothing where the device has the whole tensor.
 std::string print_shard(const Shard& shard);

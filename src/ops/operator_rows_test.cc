@@ -75,7 +75,7 @@ TEST(IsRepeatable, WhatDrawsNothingAndWritesNothing) {
       {"%2: f32[2,3] = aten::bernoulli.p(%0, 0.5, none)", false},
       {norm + "(%0, _, _, %1, %1, true, 0.1, 1e-05)", false},  // the running statistics
       {norm + "(%0, _, _, %1, %1, false, 0.1, 1e-05)", true},
-      {"%2: f32[2,3] = epl::all_reduce(%0, \"sum\")", false},
+      {"%2: f32[2,3] = epl::all_reduce(%0, \"sum\", \"part\")", false},
   };
   for (const auto& [node, repeatable] : table) {
     EXPECT_EQ(is_repeatable(step_with(node).nodes[0]), repeatable) << node;

@@ -98,16 +98,17 @@ InputSets partial_sets(Linear linear, size_t inputs) {
 
 // The pieces of two sizes hold the same share of their dimension on each device: heads and the
 // columns of heads.
-bool cut_alike(int64_t a, int64_t b, int parts) {
-  for (int part = 0; part < parts; ++part) {
-    if (piece_of(a, parts, part).length * b != piece_of(b, parts, part).length * a) return false;
-  }
-  return true;
+bool cut_alike(int64_t a, int64_t b, const Axis& parts) {
+  if (a == b) return true;
+  const std::vector<int64_t> of_a = pieces_of(a, parts);
+  const std::vector<int64_t> of_b = pieces_of(b, parts);
+  return std::equal(of_a.begin(), of_a.end(), of_b.begin(),
+                    [&](int64_t here, int64_t there) { return here * b == there * a; });
 }
 
 class Cutter {
  public:
-  Cutter(const Graph& graph, const Node& node, const Pattern& pattern, int parts)
+  Cutter(const Graph& graph, const Node& node, const Pattern& pattern, const Axis& parts)
       : graph_(graph), node_(node), pattern_(pattern), parts_(parts) {}
 
   std::vector<Cut> cuts() const {
@@ -151,7 +152,7 @@ class Cutter {
     collect(inputs_of(node_), pattern_.inputs);
     collect(outputs_of(node_), pattern_.outputs);
     return std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) {
-      return size >= parts_ && cut_alike(size, sizes[0], parts_);
+      return size >= parts_.size && cut_alike(size, sizes[0], parts_);
     });
   }
 
@@ -220,7 +221,7 @@ class Cutter {
   const Graph& graph_;
   const Node& node_;
   const Pattern& pattern_;
-  const int parts_;
+  const Axis& parts_;
 };
 
 // as_strided and its kin name places in memory: what they read lies as it did when recorded.
@@ -280,9 +281,9 @@ std::optional<Pattern> pattern_of(const Graph& graph, const Node& node) {
   return pattern;
 }
 
-std::vector<Cut> cuts_of(const Graph& graph, const Node& node, int parts) {
+std::vector<Cut> cuts_of(const Graph& graph, const Node& node, const Axis& parts) {
   const auto pattern = pattern_of(graph, node);
-  if (!pattern || parts < 2) return {};
+  if (!pattern || parts.size < 2) return {};
   return Cutter(graph, node, *pattern, parts).cuts();
 }
 

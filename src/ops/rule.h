@@ -82,7 +82,7 @@ struct LocalNode {
   const Graph& graph;  // with whole sizes
   const Node& node;
   const Cut& cut;
-  int parts = 1;
+  Axis parts = 1;
   int part = 0;
   std::vector<ValueId> inputs;  // what it reads in the graph of the device
 
@@ -131,10 +131,10 @@ const OperatorFacts* find_facts(const c10::OperatorHandle& op);
 std::optional<Pattern> pattern_of(const Graph& graph, const Node& node);
 
 // All legal ways to run the node with something cut or partial, in a fixed order: by letters in the
-// order of their first appearance, then partial sums. A letter is cut only where its size is at
-// least `parts`, in all tensors that have it. That all is whole is always legal, too, and not
-// listed.
-std::vector<Cut> cuts_of(const Graph& graph, const Node& node, int parts);
+// order of their first appearance, then partial sums. A letter is cut only where each device has an
+// element of it, and the same share, in all tensors that have it. That all is whole is always
+// legal, too, and not listed.
+std::vector<Cut> cuts_of(const Graph& graph, const Node& node, const Axis& parts);
 
 // Appends what the device runs for the node, with the arguments that fit its sizes. Returns the
 // outputs in the order of for_each_output.

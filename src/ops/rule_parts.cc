@@ -163,7 +163,8 @@ ValueId Expression::over(const std::string& op, ValueId x, Sizes dims, bool keep
 }
 
 ValueId Expression::all_reduce(ValueId x, const char* op) {
-  return to_.call("epl::all_reduce", {value_argument(x), constant_argument(std::string(op))});
+  return to_.call("epl::all_reduce", {value_argument(x), constant_argument(std::string(op)),
+                                      constant_argument(std::string(kPartAxis))});
 }
 
 ValueId Expression::converted(ValueId x, c10::ScalarType type) {

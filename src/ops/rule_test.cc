@@ -250,9 +250,9 @@ TEST(EmitLocal, ExchangesTwoNumbersARowForASoftmaxOverClasses) {
   const Graph graph = graph_of({"f32[4,9]"}, "%1: f32[4,9] = aten::_log_softmax(%0, 1, false)");
   EXPECT_EQ(emitted(graph, 'b', 2, 0),
             "%1: f32[4,1] = aten::amax(%0, [1], true) {forward}\n"
-            "%2: f32[4,1] = epl::all_reduce(%1, \"max\") {forward}\n"
+            "%2: f32[4,1] = epl::all_reduce(%1, \"max\", \"part\") {forward}\n"
             "%3: f32[4,1] = epl_rows::sum_exp(%0, %2, 1) {forward}\n"
-            "%4: f32[4,1] = epl::all_reduce(%3, \"sum\") {forward}\n"
+            "%4: f32[4,1] = epl::all_reduce(%3, \"sum\", \"part\") {forward}\n"
             "%5: f32[4,5] = epl_rows::log_softmax(%0, %2, %4) {forward}");
 }
 

@@ -19,16 +19,16 @@ void define_with_out(torch::Library& library, const std::string& name,
 
 }  // namespace
 
-// Over the devices of a group.
+// Over the devices of a group: those along an axis of the mesh (layout/mesh.h).
 TORCH_LIBRARY(epl, library) {
-  define_with_out(library, "all_reduce", "Tensor x, str op");
-  define_with_out(library, "broadcast", "Tensor x, int root");
-  define_with_out(library, "all_gather", "Tensor x, int dim, int[] pieces");
-  define_with_out(library, "reduce_scatter", "Tensor x, int dim, int[] pieces");
+  define_with_out(library, "all_reduce", "Tensor x, str op, str axis");
+  define_with_out(library, "broadcast", "Tensor x, int root, str axis");
+  define_with_out(library, "all_gather", "Tensor x, int dim, int[] pieces, str axis");
+  define_with_out(library, "reduce_scatter", "Tensor x, int dim, int[] pieces, str axis");
   define_with_out(library, "all_to_all",
-                  "Tensor x, int from, int to, int[] from_pieces, int[] to_pieces");
-  define_with_out(library, "own_piece", "Tensor x, int dim, int[] pieces");
-  define_with_out(library, "own_addend", "Tensor x");
+                  "Tensor x, int from, int to, int[] from_pieces, int[] to_pieces, str axis");
+  define_with_out(library, "own_piece", "Tensor x, int dim, int[] pieces, str axis");
+  define_with_out(library, "own_addend", "Tensor x, str axis");
 }
 
 // On what a device has of a tensor.

@@ -177,6 +177,7 @@ gradients
 
 TEST(LowerPipeline, ReducesAGroupWhenItsLastMicroBatchIsDone) {
   EXPECT_EQ(instructions(lowered(kTwoChunks, {"PreferBackward", 2, 2}), 1), R"(
+mesh      replica 2 x part 1, part 0
    0  receive transfer 0  micro batch 0: s4
    1  run     forward 1  micro batch 0
    2  run     backward 1, first  micro batch 0

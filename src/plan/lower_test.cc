@@ -377,6 +377,7 @@ TEST(Lower, ReducesGradientsInTheOrderInWhichTheyBecomeReady) {
   EXPECT_EQ(program_of(options), R"(
 plan: 1 program, 2 micro batches, 4 replicas, arena 384 B
 program 0
+mesh      replica 4 x part 1, part 0
    0  load    micro batch 0
    1  run     step  micro batch 0
    2  load    micro batch 1
@@ -415,6 +416,7 @@ TEST(Lower, ReducesAGradientAfterItsLastReader) {
   EXPECT_EQ("\n" + text.substr(0, text.find("leaves")), R"(
 plan: 1 program, 1 micro batches, 2 replicas, arena 320 B
 program 0
+mesh      replica 2 x part 1, part 0
    0  load    micro batch 0
    1  run     step  micro batch 0  calls 0 to 3
    2  reduce  group 0: 1 gradients  24 B  gradients 1
@@ -434,6 +436,7 @@ TEST(Lower, ReducesAtTheEndWhereGradientsAreClippedFirst) {
   EXPECT_EQ(program_of(options, 2), R"(
 plan: 1 program, 1 micro batches, 1 replica of 2 devices, arena 384 B
 program 0
+mesh      replica 1 x part 2, parts 0 to 1
    0  load    micro batch 0
    1  run     step  micro batch 0
    2  report  loss and metrics

@@ -173,6 +173,8 @@ class PlanParser {
       line.fail(concat("a program of ", devices, " devices"));
     }
     line.expect_end();
+    // Its mesh follows from the stages and devices of all programs: check_same() looks at it.
+    if (lines_.looking_at("mesh ")) lines_.take("").until("\n");
     const int stage = usual_stage(plan_, static_cast<int>(index));
     plan_.programs.push_back(parse_program(lines_, {stage, plan_.transfers.size(), length_}));
     plan_.programs.back().devices = devices;

@@ -132,6 +132,11 @@ const Change kChanges[] = {
     {"ArenaBytes", of_program([](Program& p) { p.arena_bytes = 257; })},
     {"Devices", of_program([](Program& p) { p.devices = 2; })},
     {"Stage", of_program([](Program& p) { p.stage = 0; })},
+    {"PartsOfOneStage",
+     [](Plan& p) {
+       p.programs[0].stage = 1;
+       p.programs[1].devices = 3;
+     }},
     {"BufferBytes", of_program([](Program& p) { p.buffers[1].bytes = 17; })},
     {"BufferOffset", of_program([](Program& p) { p.buffers[0].offset = 8; })},
     {"OneBufferMore", of_program([](Program& p) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <sstream>
 
 #include "program/test_plan.h"
 #include "program/text.h"
@@ -128,6 +129,38 @@ TEST_P(ParsePlanFault, IsNamedWithItsLine) {
 
 INSTANTIATE_TEST_SUITE_P(Where, ParsePlanFault, testing::ValuesIn(kFaults),
                          [](const auto& fault) { return fault.param.name; });
+
+std::vector<std::string> meshes(const Plan& plan) {
+  std::vector<std::string> found;
+  std::istringstream lines(print_plan(plan));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("mesh", 0) == 0) found.push_back(line.substr(10));
+  }
+  return found;
+}
+
+TEST(PrintPlan, WritesTheMeshOfEachProgramThatHasSeveralDevices) {
+  Plan plan = good_plan();
+  EXPECT_EQ(meshes(plan), std::vector<std::string>());
+  plan.programs[0].devices = 4;
+  EXPECT_EQ(meshes(plan), std::vector<std::string>{"replica 1 x part 4, parts 0 to 3"});
+  plan.replicas = 2;
+  plan.programs[0].devices = 1;
+  EXPECT_EQ(meshes(plan), std::vector<std::string>{"replica 2 x part 1, part 0"});
+  plan = pipeline_plan();
+  plan.programs.push_back(plan.programs[1]);
+  const std::vector<std::string> stages = {
+      "replica 2 x part 1, part 0", "replica 2 x part 2, part 0", "replica 2 x part 2, part 1"};
+  EXPECT_EQ(meshes(plan), stages);
+}
+
+TEST(ParsePlan, RefusesAMeshThatIsNotThatOfItsPrograms) {
+  const std::string text = print_plan(pipeline_plan());
+  for (const char* other : {"replica 2 x part 2, part 0", "replica 2 x part 1, part 1"}) {
+    EXPECT_NE(complaint(replaced(text, "replica 2 x part 1, part 0", other)), "");
+  }
+  EXPECT_NE(complaint(replaced(text, "mesh      replica 2 x part 1, part 0\n", "")), "");
+}
 
 TEST(ParsePlan, TellsWhatIsMissingWhereTheTextEnds) {
   EXPECT_EQ(complaint(""),

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/check.h"
+
 namespace epl {
 
 int worker_of(int device, const ClusterShape& cluster) {
@@ -56,6 +58,51 @@ int Placement::device(const Place& place) const {
   if (by_replica) return place.replica * devices_of_replica() + before + place.slice;
   const int own = role_devices[static_cast<size_t>(place.role)];
   return before * replicas + place.replica * own + place.slice;
+}
+
+Mesh Placement::mesh(int stage) const { return mesh_of_stage(replicas, devices_of_stage(stage)); }
+
+int Placement::part_of(const Place& place) const {
+  int part = place.slice;
+  for (int role = place.role; role > 0 && stage_of(role - 1) == stage_of(place.role); --role) {
+    part += role_devices[static_cast<size_t>(role - 1)];
+  }
+  return part;
+}
+
+int Placement::device_of_part(int stage, int replica, int part) const {
+  int role = 0;
+  while (stage_of(role) < stage) ++role;
+  while (part >= role_devices[static_cast<size_t>(role)]) {
+    part -= role_devices[static_cast<size_t>(role++)];
+  }
+  return device({replica, role, part});
+}
+
+std::vector<int> Placement::group_along(std::string_view axis, int device) const {
+  const Place own = place(device);
+  const int stage = stage_of(own.role);
+  const int part = part_of(own);
+  std::vector<int> devices;
+  if (axis == kReplicaAxis) {
+    for (int i = 0; i < replicas; ++i) devices.push_back(device_of_part(stage, i, part));
+    return devices;
+  }
+  EPL_ASSERT(axis == kPartAxis, concat("the devices of a stage have no axis \"", axis, "\""));
+  const int parts = devices_of_stage(stage);
+  for (int i = 0; i < parts; ++i) devices.push_back(device_of_part(stage, own.replica, i));
+  return devices;
+}
+
+std::vector<std::vector<int>> Placement::groups_along(std::string_view axis) const {
+  std::vector<std::vector<int>> groups;
+  std::vector<bool> seen(static_cast<size_t>(devices()), false);
+  for (int device = 0; device < devices(); ++device) {
+    if (seen[static_cast<size_t>(device)]) continue;
+    groups.push_back(group_along(axis, device));
+    for (int member : groups.back()) seen[static_cast<size_t>(member)] = true;
+  }
+  return groups;
 }
 
 template <typename Matches>

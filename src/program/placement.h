@@ -15,7 +15,10 @@
 #include <epl/cluster.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "layout/mesh.h"
 
 namespace epl {
 
@@ -50,6 +53,14 @@ struct Placement {
   Place place(int device) const;
   int device(const Place& place) const;
 
+  // The devices of a stage: replicas, and the parts of each, which are counted role by role.
+  Mesh mesh(int stage) const;
+  // The devices that differ from this one in their coordinate on that axis alone, and itself, in
+  // the order of the axis.
+  std::vector<int> group_along(std::string_view axis, int device) const;
+  // All groups along an axis, in the order of their first devices. Each device is in one of them.
+  std::vector<std::vector<int>> groups_along(std::string_view axis) const;
+
   // Devices of a worker that belong to the role, in the order of replicas and slices.
   std::vector<int> devices_of(int role, int worker, const ClusterShape& cluster) const;
   // The same for all roles of a stage.
@@ -60,6 +71,8 @@ struct Placement {
   bool operator==(const Placement& other) const;
 
  private:
+  int part_of(const Place& place) const;  // among the devices of its stage
+  int device_of_part(int stage, int replica, int part) const;
   template <typename Matches>
   std::vector<int> devices_with(int worker, const ClusterShape& cluster,
                                 const Matches& matches) const;

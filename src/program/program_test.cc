@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "program/plan_mesh.h"
 #include "program/test_plan.h"
 #include "program/text.h"
 #include "program/verify.h"
@@ -197,6 +198,53 @@ TEST(VerifyPlan, FindsAMetricThatWasOverwritten) {
 }
 
 // A buffer of no bytes lies anywhere, and takes no place.
+// The operator works on what aten::relu reads and makes.
+void add_collective(Plan& plan, const char* name, std::vector<Operand> constants) {
+  std::vector<Operand> operands = {slots({0})};
+  operands.insert(operands.end(), constants.begin(), constants.end());
+  calls(plan)[3] = call(name, "", std::move(operands), {6});
+}
+
+TEST(VerifyPlan, FindsACollectiveAlongAnAxisThatTheMeshDoesNotHave) {
+  for (const char* axis : {kPartAxis, kReplicaAxis}) {
+    EXPECT_EQ(complaint([&](Plan& plan) {
+                add_collective(plan, "epl::all_reduce", {constant("sum"), constant(axis)});
+              }),
+              "");
+  }
+  EXPECT_EQ(complaint([](Plan& plan) {
+              add_collective(plan, "epl::all_reduce", {constant("sum"), constant("column")});
+            }),
+            "epl::all_reduce runs along axis \"column\" of a mesh replica 1 x part 1");
+}
+
+TEST(AxesOfCollectives, AreThoseThatCallsOfSomeProgramName) {
+  Plan plan = good_plan();
+  EXPECT_EQ(axes_of_collectives(plan), std::set<std::string>());
+  add_collective(plan, "epl::own_addend", {constant(kReplicaAxis)});
+  plan.programs.insert(plan.programs.begin(), good_plan().programs[0]);
+  add_collective(plan, "epl::own_addend", {constant(kPartAxis)});
+  EXPECT_EQ(axes_of_collectives(plan), (std::set<std::string>{kPartAxis, kReplicaAxis}));
+}
+
+TEST(VerifyPlan, FindsACollectiveWithMorePiecesThanDevices) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              add_collective(
+                  plan, "epl::all_gather",
+                  {constant(0), constant(c10::List<int64_t>({2, 2})), constant(kPartAxis)});
+            }),
+            "epl::all_gather has 2 pieces for axis \"part\" of replica 1 x part 1");
+}
+
+TEST(VerifyPlan, FindsPartsOfAStageThatTalkAlongDifferentAxes) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              add_collective(plan, "epl::own_addend", {constant(kPartAxis)});
+              plan.programs.push_back(plan.programs[0]);
+              calls(plan)[3].operands[1] = constant(kReplicaAxis);
+            }),
+            "the parts of stage 0 call different collectives, or in another order");
+}
+
 TEST(VerifyPlan, AllowsBuffersOfNoBytes) {
   EXPECT_EQ(complaint([](Plan& plan) {
               plan.programs[0].buffers.push_back({0, 72});

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "layout/constant_text.h"
 #include "program/bytes_moved.h"
+#include "program/plan_mesh.h"
 #include "program/program_text.h"
 #include "program/text_rules.h"
 
@@ -130,8 +131,12 @@ std::string print_plan(const Plan& plan, CostText costs) {
     print_rows(plan.transfers[i], out);
   }
   for (const auto& gradients : plan.tied) out << "tied      " << print_tied(gradients) << "\n";
+  const std::vector<ProgramMesh> meshes = meshes_of(plan);
   for (size_t i = 0; i < plan.programs.size(); ++i) {
     out << "program " << i << print_role(plan, i) << "\n";
+    if (meshes[i].mesh.size() != 1) {
+      out << "mesh      " << print_mesh(meshes[i], plan.programs[i].devices) << "\n";
+    }
     print_program(plan, i, costs, out);
   }
   return out.str();

@@ -20,8 +20,13 @@
 //   loss      program 1, 2 devices, mean, over 8.0, seed 0.125
 //   metric    "hits" of "GLOBAL_SUM", program 1, 2 devices, sum
 //
+// Behind a program's first line stands its mesh, where that has several devices
+// (program/plan_mesh.h):
+//
+//   mesh      replica 2 x part 4, parts 0 to 3
+//
 // All that a Plan holds is in the text, written or by the rules of program/text_rules.h: what is as
-// they say does not print. Behind a program's first line stands what is not as usual of the whole:
+// they say does not print. Then comes what is not as usual of the whole:
 //
 //   stage     1             of the schedule, where it is not the program's own number
 //   guards    yes           a run may find other values than recorded, though no call expects any

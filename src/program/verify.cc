@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "program/plan_mesh.h"
 #include "program/walk.h"
 
 namespace epl {
@@ -280,18 +281,41 @@ class TransferVerifier final : public PlanVisitor {
   const Plan& plan_;
 };
 
+// A collective runs along an axis of its mesh, and has a piece for each device along it.
+void verify_collective(const Call& call, const Mesh& mesh) {
+  const std::string name = c10::toString(call.op.operator_name());
+  const std::string_view axis = axis_of(call);
+  const Axis* found = mesh.find(axis);
+  EPL_ASSERT(found != nullptr,
+             concat(name, " runs along axis \"", axis, "\" of a mesh ", mesh.str()));
+  for (const auto& operand : call.operands) {
+    if (!operand.constant.isIntList()) continue;
+    const size_t pieces = operand.constant.toIntVector().size();
+    EPL_ASSERT(static_cast<int>(pieces) == found->size,
+               concat(name, " has ", pieces, " pieces for axis \"", axis, "\" of ", mesh.str()));
+  }
+}
+
+std::vector<std::string> verified_collectives(const Program& program, const Mesh& mesh) {
+  std::vector<std::string> calls;
+  for (const auto& segment : program.segments) {
+    for (const auto& call : segment.calls) {
+      if (!runs_along_axis(call)) continue;
+      verify_collective(call, mesh);
+      calls.push_back(concat(call.op.operator_name().name, " ", axis_of(call)));
+    }
+  }
+  return calls;
+}
+
 // Programs of one stage, each with its part of the operators, call the same collectives in the same
 // order.
 void verify_collectives(const Plan& plan) {
   std::map<int, std::vector<std::string>> by_stage;
-  for (const auto& program : plan.programs) {
-    std::vector<std::string> calls;
-    for (const auto& segment : program.segments) {
-      for (const auto& call : segment.calls) {
-        const std::string& name = call.op.operator_name().name;
-        if (name.compare(0, 5, "epl::") == 0) calls.push_back(name);
-      }
-    }
+  const std::vector<ProgramMesh> meshes = meshes_of(plan);
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    const Program& program = plan.programs[i];
+    const std::vector<std::string> calls = verified_collectives(program, meshes[i].mesh);
     const auto known = by_stage.emplace(program.stage, calls).first;
     EPL_ASSERT(known->second == calls, concat("the parts of stage ", program.stage,
                                               " call different collectives, or in another order"));

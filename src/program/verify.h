@@ -2,7 +2,9 @@
 //   - every slot is written before it is read, and a tensor made by an operator is freed once;
 //   - no two values that live at the same time share bytes of the arena;
 //   - every place lies inside the arena; every micro batch is loaded before it is run;
-//   - every gradient is updated exactly once, after the last micro batch.
+//   - every gradient is updated exactly once, after the last micro batch;
+//   - a collective runs along an axis of its mesh, with as many pieces as that has devices, and all
+//     programs of a stage call the same ones in the same order.
 #pragma once
 
 #include "program/program.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "program/plan_mesh.h"
 
 namespace epl {
 
@@ -76,6 +77,7 @@ void BoundStep::make_groups() {
     for (const auto& each : gradients) roles.push_back(each.program);
     connections_.make_group(roles);
   }
+  for (const std::string& axis : axes_of_collectives(plan_)) connections_.make_groups_along(axis);
 }
 
 // What the instructions name is looked up once: a step only walks through it.
@@ -232,7 +234,7 @@ void BoundStep::finish() {
 
 void BoundStep::run(int device, const std::vector<Batch>* micro_batches, DeviceRun& result) {
   interpreters_[static_cast<size_t>(device)].run(
-      {micro_batches, plan_.seed, connections_.parts_of(replicas_.first + device)}, result);
+      {micro_batches, plan_.seed, connections_.groups_of(replicas_.first + device)}, result);
 }
 
 void BoundStep::start_reductions(const EndPhase& reduce) {

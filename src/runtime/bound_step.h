@@ -80,7 +80,7 @@ class BoundStep {
   // Before and after all devices have run.
   void begin(int64_t step);
   void finish();
-  void give_up() { connections_.renew_parts(); }  // where a device has failed
+  void give_up() { connections_.renew_groups(); }  // where a device has failed
   // On the thread of `device`: its program up to the end of the step. `micro_batches`: null where
   // its stage does not read the batch.
   void run(int device, const std::vector<Batch>* micro_batches, DeviceRun& result);

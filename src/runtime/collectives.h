@@ -1,30 +1,35 @@
 // Communication as operators of LibTorch: what stands in the graph of a device that runs its part
 // of a split TaskGraph.
 //
-//   epl::all_reduce(Tensor x, str op) -> Tensor                      op: "sum" or "max"
-//   epl::all_gather(Tensor x, int dim, int[] pieces) -> Tensor
-//   epl::reduce_scatter(Tensor x, int dim, int[] pieces) -> Tensor   sums
-//   epl::all_to_all(Tensor x, int from, int to, int[] from_pieces, int[] to_pieces) -> Tensor
-//   epl::broadcast(Tensor x, int root) -> Tensor
-//   epl::own_piece(Tensor x, int dim, int[] pieces) -> Tensor        of what all devices have
-//   epl::own_addend(Tensor x) -> Tensor                              x on the first one, else zeros
+//   epl::all_reduce(Tensor x, str op, str axis) -> Tensor            op: "sum" or "max"
+//   epl::all_gather(Tensor x, int dim, int[] pieces, str axis) -> Tensor
+//   epl::reduce_scatter(Tensor x, int dim, int[] pieces, str axis) -> Tensor    sums
+//   epl::all_to_all(Tensor x, int from, int to, int[] from_pieces, int[] to_pieces, str axis)
+//       -> Tensor
+//   epl::broadcast(Tensor x, int root, str axis) -> Tensor
+//   epl::own_piece(Tensor x, int dim, int[] pieces, str axis) -> Tensor   of what all devices have
+//   epl::own_addend(Tensor x, str axis) -> Tensor                    x on the first one, else zeros
 //
 // `pieces` are the lengths along a dimension by rank; they may differ and may be 0. all_to_all
 // takes this device's piece of dimension `from` with all of `to`, and gives all of `from` with its
 // piece of `to`. Each operator has an overload `.out`, so that the Executor lets it write into its
 // slot.
 //
-// The devices of the group are those of the CollectiveScope on this thread:
+// `axis` is one of the mesh of the device's stage (layout/mesh.h): the devices that differ from
+// this one in that coordinate alone are its group. The groups are those of the CollectiveScope on
+// this thread:
 //
-//   const CollectiveScope scope(*groups.of(device), &meter);
-//   executor.run(segment);   // an operator outside of a scope is an internal error
+//   const CollectiveScope scope({{kPartAxis, parts.of(device)}}, &meter);
+//   executor.run(segment);   // a call along an axis that has no group here is an internal error
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "layout/axis.h"
 
 namespace epl {
 
@@ -46,17 +51,26 @@ struct CollectiveMeter {
   double seconds = 0;  // with the time in which others were waited for
 };
 
-// The group that collective operators of this thread talk to while it stands. Scopes may stand
+// A device's end of the communicator of those along an axis. Whoever made it keeps the name.
+struct AxisGroup {
+  std::string_view axis;
+  Communicator* group = nullptr;
+};
+// A mesh has few axes: whoever looks for one goes through all of them.
+using AxisGroups = std::vector<AxisGroup>;
+
+// The groups that collective operators of this thread talk to while it stands. Scopes may stand
 // inside of each other: the innermost counts.
 class CollectiveScope {
  public:
-  explicit CollectiveScope(Communicator& group, CollectiveMeter* meter = nullptr);
+  explicit CollectiveScope(AxisGroups groups, CollectiveMeter* meter = nullptr);
   ~CollectiveScope();
   CollectiveScope(const CollectiveScope&) = delete;
   CollectiveScope& operator=(const CollectiveScope&) = delete;
 
  private:
-  Communicator* const group_before_;
+  const AxisGroups groups_;
+  const AxisGroups* const groups_before_;
   CollectiveMeter* const meter_before_;
 };
 

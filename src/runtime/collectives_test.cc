@@ -25,7 +25,9 @@ c10::OperatorHandle collective(const std::string& name) {
 }
 
 // As the Executor calls operators: boxed.
-at::Tensor run_collective(const std::string& name, std::vector<c10::IValue> arguments) {
+at::Tensor run_collective(const std::string& name, std::vector<c10::IValue> arguments,
+                          const std::string& axis = kPartAxis) {
+  arguments.emplace_back(axis);
   collective(name).callBoxed(&arguments);
   return arguments.at(0).toTensor();
 }
@@ -40,7 +42,7 @@ std::vector<std::string> run_in_scopes(int size, const std::function<void(Commun
   Watch watch;
   const Ends ends = make_local_communicators(size, watch, {"test", std::chrono::minutes(1)});
   return run_members(ends, [&](Communicator& end) {
-    const CollectiveScope scope(end);
+    const CollectiveScope scope({{kPartAxis, &end}});
     body(end);
   });
 }
@@ -86,7 +88,7 @@ TEST(Collectives, WriteIntoTheGivenTensor) {
   expect_no_errors(run_in_scopes(2, [](Communicator& end) {
     const at::Tensor x = at::full({2, 3}, end.rank() + 1.0, at::kFloat);
     const at::Tensor out = at::zeros({2, 6});
-    std::vector<c10::IValue> stack = {x, 1, std::vector<int64_t>{3, 3}, out};
+    std::vector<c10::IValue> stack = {x, 1, std::vector<int64_t>{3, 3}, kPartAxis, out};
     out_variant(collective("all_gather"), c10::DispatchKey::CPU)->callBoxed(&stack);
     if (!stack.at(0).toTensor().is_same(out)) throw std::runtime_error("another tensor");
     require_close(out, at::cat({at::full({2, 3}, 1.0), at::full({2, 3}, 2.0)}, 1).to(at::kFloat));
@@ -114,7 +116,7 @@ TEST(Collectives, CountWhatAMemberSends) {
   std::vector<CollectiveMeter> meters(4);
   expect_no_errors(run_members(ends, [&](Communicator& end) {
     const auto rank = static_cast<size_t>(end.rank());
-    const CollectiveScope scope(end, &meters[rank]);
+    const CollectiveScope scope({{kPartAxis, &end}}, &meters[rank]);
     const std::vector<int64_t> rows = {1, 2, 3, 4}, columns = {2, 2, 2, 2};
     run_collective("all_reduce", {at::ones({10, 8}), "sum"});
     run_collective("all_gather", {at::ones({rows[rank], 8}), 0, rows});
@@ -159,15 +161,38 @@ TEST(Collectives, UseTheInnermostScope) {
   const auto alone = make_local_communicators(1, watch, {"alone", std::chrono::minutes(1)});
   const auto other = make_local_communicators(1, watch, {"other", std::chrono::minutes(1)});
   CollectiveMeter outside, inside;
-  const CollectiveScope outer(*alone[0], &outside);
+  const CollectiveScope outer({{kPartAxis, alone[0].get()}}, &outside);
   {
-    const CollectiveScope inner(*other[0], &inside);
+    const CollectiveScope inner({{kPartAxis, other[0].get()}}, &inside);
     run_collective("all_reduce", {at::ones({2}), "sum"});
   }
   run_collective("all_reduce", {at::ones({2}), "sum"});
   run_collective("all_reduce", {at::ones({2}), "sum"});
   EXPECT_EQ(inside.calls, 1);
   EXPECT_EQ(outside.calls, 2);
+}
+
+TEST(Collectives, TalkToTheGroupOfTheirAxis) {
+  Watch watch;
+  const Ends rows = make_local_communicators(2, watch, {"rows", std::chrono::minutes(1)});
+  const auto alone = make_local_communicators(1, watch, {"alone", std::chrono::minutes(1)});
+  expect_no_errors(run_members(rows, [&](Communicator& end) {
+    const at::Tensor x = at::ones({2});
+    if (end.rank() == 0) {
+      const CollectiveScope scope({{kPartAxis, &end}, {kReplicaAxis, alone[0].get()}});
+      require_close(run_collective("all_reduce", {x, "sum"}), x * 2);
+      require_close(run_collective("all_reduce", {x, "sum"}, kReplicaAxis), x);
+    } else {
+      const CollectiveScope scope({{kReplicaAxis, &end}});
+      require_close(run_collective("all_reduce", {x, "sum"}, kReplicaAxis), x * 2);
+    }
+  }));
+}
+
+TEST(Collectives, NameTheAxisThatHasNoGroup) {
+  const auto errors = run_in_scopes(
+      1, [](Communicator&) { run_collective("own_addend", {at::ones({2})}, "column"); });
+  EXPECT_THAT(errors[0], ::testing::HasSubstr("epl::own_addend runs along axis \"column\""));
 }
 
 TEST(Collectives, RefuseTensorsThatAreNotTheirPiece) {

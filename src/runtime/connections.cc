@@ -12,21 +12,11 @@ bool has(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// For each replica the devices that operators or rows of one of its stages are cut over.
-std::vector<std::vector<int>> groups_of_parts(const Placement& placement) {
-  std::vector<std::vector<int>> groups;
-  for (int replica = 0; replica < placement.replicas; ++replica) {
-    for (int stage = 0; stage < placement.stages(); ++stage) {
-      if (placement.devices_of_stage(stage) == 1) continue;
-      std::vector<int>& devices = groups.emplace_back();
-      for (int role : placement.roles_of(stage)) {
-        const int slices = placement.role_devices[static_cast<size_t>(role)];
-        for (int slice = 0; slice < slices; ++slice) {
-          devices.push_back(placement.device({replica, role, slice}));
-        }
-      }
-    }
-  }
+// Whoever is alone along the axis has nobody to talk to.
+std::vector<std::vector<int>> groups_of_several(std::vector<std::vector<int>> groups) {
+  groups.erase(std::remove_if(groups.begin(), groups.end(),
+                              [](const auto& group) { return group.size() == 1; }),
+               groups.end());
   return groups;
 }
 
@@ -35,8 +25,9 @@ std::vector<std::vector<int>> groups_of_parts(const Placement& placement) {
 Connections::Connections(const WorkerLinks& links, const Placement& placement)
     : links_(links),
       placement_(placement),
-      mailbox_(links.watch, links.deadline, links.cluster.local_devices()),
-      groups_of_parts_(links, groups_of_parts(placement)) {
+      mailbox_(links.watch, links.deadline, links.cluster.local_devices()) {
+  groups_by_axis_.try_emplace(kPartAxis, links,
+                              groups_of_several(placement.groups_along(kPartAxis)));
   if (!roles_on_workers()) {
     by_role_.assign(static_cast<size_t>(placement.roles()), &links.routes);
     return;
@@ -107,6 +98,23 @@ void Connections::make_group(const std::vector<int>& roles) {
   const bool whole = static_cast<int>(workers.size()) == links_.cluster.worker_num;
   if (whole || workers.size() == 1 || groups_.count(workers) != 0) return;
   groups_[workers] = links_.workers->group(workers);
+}
+
+void Connections::make_groups_along(const std::string& axis) {
+  if (groups_by_axis_.count(axis) != 0) return;
+  groups_by_axis_.try_emplace(axis, links_, placement_.groups_along(axis));
+}
+
+AxisGroups Connections::groups_of(int device) const {
+  AxisGroups groups;
+  for (const auto& [axis, ends] : groups_by_axis_) {
+    if (Communicator* end = ends.of(device)) groups.push_back({axis, end});
+  }
+  return groups;
+}
+
+void Connections::renew_groups() {
+  for (auto& [axis, ends] : groups_by_axis_) ends.renew();
 }
 
 const std::vector<Route>& Connections::routes(int role) const {

@@ -1,6 +1,6 @@
 // Connections: the routes between workers that the roles of a trainer need. For each set of
 // workers that sum gradients of a role, and for each pair of devices of a replica on different
-// workers.
+// workers. And the groups of devices that compute together, by axis of their mesh (layout/mesh.h).
 //
 // Making them is a matter for all workers together, in the same order: each makes them once, with
 // the first step that needs them, and keeps them for the steps of all shapes.
@@ -8,9 +8,11 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "program/placement.h"
+#include "runtime/collectives.h"
 #include "runtime/device_groups.h"
 #include "runtime/mailbox.h"
 #include "runtime/worker_links.h"
@@ -41,10 +43,14 @@ class Connections {
   void make_group(const std::vector<int>& roles);
   Communicator* workers_of(const std::vector<int>& roles) const;
 
-  // The device's end of the communicator of those that operators are cut over; null: none.
-  Communicator* parts_of(int device) const { return groups_of_parts_.of(device); }
+  // The groups of devices along an axis of the meshes of their stages. Those along "part" are there
+  // where a stage has several devices; others are made for the first step that names their axis, by
+  // all workers together.
+  void make_groups_along(const std::string& axis);
+  // The ends of a device of this worker, by axis.
+  AxisGroups groups_of(int device) const;
   // After a run in which a device failed.
-  void renew_parts() { groups_of_parts_.renew(); }
+  void renew_groups();
 
   // Between devices of different workers.
   const std::vector<DeviceRoute>& between_devices() const { return between_devices_; }
@@ -61,7 +67,7 @@ class Connections {
   // By role, never shared: roles get ready in another order on each worker.
   std::vector<std::vector<Route>> routes_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // by their workers
-  DeviceGroups groups_of_parts_;
+  std::map<std::string, DeviceGroups> groups_by_axis_;
   std::vector<DeviceRoute> between_devices_;
 };
 

@@ -1,9 +1,10 @@
-// The groups of devices that run a TaskGraph together, each with its piece: for every device of
-// this worker its end of the communicator of its group.
+// The groups of devices along one axis of a mesh (layout/mesh.h), such as those that run a stage
+// together, each with its piece: for every device of this worker its end of the communicator of its
+// group.
 //
 //   DeviceGroups groups(links, {{0, 1}, {2, 3}});      // on all workers alike
 //   links.team.run([&](int local) {
-//     const CollectiveScope scope(*groups.of(first + local));
+//     const CollectiveScope scope({{kPartAxis, groups.of(first + local)}});
 //     ...
 //   });
 //

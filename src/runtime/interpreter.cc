@@ -31,7 +31,7 @@ void Interpreter::run(const Given& given, DeviceRun& result) {
   const c10::AutoGradMode no_grad(false);
   bound_.executor.set_seed(given.seed);
   std::optional<CollectiveScope> scope;
-  if (given.group != nullptr) scope.emplace(*given.group, &result.meter);
+  if (!given.groups.empty()) scope.emplace(given.groups, &result.meter);
   const size_t end = begin_of_end(bound_.program);
   for (size_t i = 0; i < end; ++i) {
     if (bound_.team.cancelled()) throw Cancelled();

@@ -4,7 +4,7 @@
 // that its instructions name is bound beforehand.
 //
 //   Interpreter interpreter({plan, program, executor, exchange, mail, team, device});
-//   interpreter.run({&micro_batches, seed, group}, result);
+//   interpreter.run({&micro_batches, seed, groups}, result);
 //
 // What a run computed is in its DeviceRun, as far as it came where it throws.
 #pragma once
@@ -59,7 +59,7 @@ class Interpreter {
   struct Given {
     const std::vector<Batch>* micro_batches = nullptr;  // null where its stage does not read them
     double seed = 1;                                    // the gradient of a micro batch's loss
-    Communicator* group = nullptr;  // of the devices that operators are cut over; null: none are
+    AxisGroups groups = {};  // by axis, of the devices that it computes together with; may be none
   };
   // The program up to the end of the step, which all devices of a worker go through together
   // (StepEnd, in runtime/step_end.h).

@@ -77,8 +77,8 @@ void describe_parameters(const ShardingRequest& request, Sharding& sharding) {
       text += "is whole on every device";
       const int64_t largest =
           type.sizes.empty() ? 1 : *std::max_element(type.sizes.begin(), type.sizes.end());
-      if (largest < request.parts) {
-        text += concat(": no dimension has ", request.parts, " elements to be cut");
+      if (largest < request.parts.size) {
+        text += concat(": no dimension has ", request.parts.size, " elements to be cut");
       }
     }
     sharding.remarks.push_back(std::move(text));
@@ -114,7 +114,7 @@ void describe_nothing_cut(const ShardingRequest& request, Sharding& sharding) {
     any |= !request.is_sliced(i) && sharding.nodes[i].letter != 0;
   }
   if (!free || any) return;
-  sharding.remarks.push_back(concat("nothing can be cut over ", request.parts,
+  sharding.remarks.push_back(concat("nothing can be cut over ", request.parts.size,
                                     " devices: every device does all of it (", request.asked_by,
                                     ")"));
 }
@@ -150,7 +150,7 @@ std::string describe_demand(const ShardingRequest& request, const Unit& unit) {
                 request.asked_by,
                 "batches of this shape from the first step on, or all devices on one worker");
   }
-  throw Error(concat("the step cannot be cut over ", request.parts, " devices: ", what,
+  throw Error(concat("the step cannot be cut over ", request.parts.size, " devices: ", what,
                      " reads or writes something that no device has as it needs it"),
               request.asked_by,
               "that operator outside of the split scope, or state that the step writes made and "

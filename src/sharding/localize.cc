@@ -50,11 +50,13 @@ class Localizer {
   void add_leaf(const Leaf& leaf) {
     Leaf own = leaf;
     TensorType type = whole(leaf.value);
-    const Layout layout = made(leaf.value);
+    const bool gathered = is_gathered(leaf);
+    const Layout layout = gathered ? Layout::cut(0) : made(leaf.value);
+    const Axis parts = gathered ? Axis(request_.parts.size) : request_.parts;
     if (layout.is_cut()) {
       const auto dim = static_cast<size_t>(layout.dim);
       // Whoever shares a graph is given the rows that it loads.
-      const Shard shard = shard_of(type.sizes, layout, request_.parts, std::max(part_, 0));
+      const Shard shard = shard_of(type.sizes, layout, parts, std::max(part_, 0));
       if (!shared()) own.shard = shard;
       type.sizes[dim] = shard.piece.length;
       if (leaf.kind == Leaf::Kind::kInput) {
@@ -69,7 +71,17 @@ class Localizer {
       own.value = local_.add_value(type);
     }
     made_[leaf.value] = own.value;
+    if (gathered) made_[leaf.value] = gather_rows(own.value, whole(leaf.value), parts);
     local_.leaves.push_back(std::move(own));
+  }
+
+  bool is_gathered(const Leaf& leaf) const {
+    return request_.gathers_inputs() && leaf.kind == Leaf::Kind::kInput &&
+           !whole(leaf.value).sizes.empty();
+  }
+
+  ValueId gather_rows(ValueId rows, const TensorType& all, const Axis& parts) {
+    return emit_reshard(emitter_, rows, all, Layout::cut(0), Layout::whole(), parts, part_);
   }
 
   bool shared() const { return part_ == kEachPart; }
@@ -170,7 +182,8 @@ class Localizer {
               request_.asked_by.empty() ? "epl::Trainer::step" : request_.asked_by,
               "leaky_relu, or rrelu of what has rows");
     for (ValueId& id : values) {
-      id = emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0})});
+      id = emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0}),
+                                            constant_argument(request_.parts.name)});
     }
   }
 

@@ -23,7 +23,7 @@ TEST(LocalGraph, HasThePiecesOfItsDeviceAndWhatMoves) {
   %5: f32[64,512] = aten::tanh(%4) {forward}
   %6: f32[512,256]{1,1023} @%2 = aten::t(%2) {forward}
   %7: f32[64,256] = aten::mm(%5, %6) {forward}
-  %8: f32[64,256] = epl::all_reduce(%7, "sum") {forward}
+  %8: f32[64,256] = epl::all_reduce(%7, "sum", "part") {forward}
   %9: f32[] = aten::sum(%8, none) {forward}
   %10: f32[64,256] = aten::ones_like(%8, none, none, none, none, none) {backward}
   %11: f32[256,64]{1,256} @%10 = aten::t(%10) {backward}

@@ -12,7 +12,7 @@ double moved_seconds(const TensorType& whole, double share, const Link& link) {
 
 Argument number(int64_t value) { return constant_argument(value); }
 
-Argument pieces_argument(int64_t size, int parts) {
+Argument pieces_argument(int64_t size, const Axis& parts) {
   return constant_argument(c10::List<int64_t>(pieces_of(size, parts)));
 }
 
@@ -24,7 +24,7 @@ std::vector<int64_t> with_size(std::vector<int64_t> sizes, int dim, int64_t size
 // One way from a layout to another, for one value.
 class Resharding {
  public:
-  Resharding(Emitter& to, const TensorType& whole, int parts, int part)
+  Resharding(Emitter& to, const TensorType& whole, const Axis& parts, int part)
       : to_(to), whole_(whole), parts_(parts), part_(part) {}
 
   ValueId emit(ValueId local, Layout from, Layout to) {
@@ -39,6 +39,7 @@ class Resharding {
   }
 
  private:
+  Argument axis() const { return constant_argument(parts_.name); }
   int64_t size(int dim) const { return whole_.sizes[static_cast<size_t>(dim)]; }
   std::vector<int64_t> local(Layout layout) const {
     return local_sizes(whole_.sizes, layout, parts_, std::max(part_, 0));
@@ -65,7 +66,8 @@ class Resharding {
     const int dim = to.runs == 1 ? to.dim : to.dim + 1;
     if (part_ == kEachPart) {
       const ValueId piece = to_.call_for(
-          "epl::own_piece", {value_argument(from), number(dim), pieces_argument(run, parts_)},
+          "epl::own_piece",
+          {value_argument(from), number(dim), pieces_argument(run, parts_), axis()},
           with_size(to_.graph().value(from).type.sizes, dim, piece_of(run, parts_, 0).length));
       return joined(piece, local(to), to.runs);
     }
@@ -79,25 +81,27 @@ class Resharding {
   ValueId own_addend(ValueId id) {
     if (part_ == 0) return id;
     if (part_ != kEachPart) return to_.call("aten::zeros_like", {value_argument(id)});
-    return to_.call_like("epl::own_addend", {value_argument(id)});
+    return to_.call_like("epl::own_addend", {value_argument(id), axis()});
   }
 
   ValueId all_reduce(ValueId id) {
-    return to_.call("epl::all_reduce", {value_argument(id), constant_argument(std::string("sum"))});
+    return to_.call("epl::all_reduce",
+                    {value_argument(id), constant_argument(std::string("sum")), axis()});
   }
 
   ValueId reduce_scatter(ValueId id, Layout to) {
-    return to_.call_for("epl::reduce_scatter",
-                        {value_argument(id), number(to.dim), pieces_argument(size(to.dim), parts_)},
-                        local(to));
+    return to_.call_for(
+        "epl::reduce_scatter",
+        {value_argument(id), number(to.dim), pieces_argument(size(to.dim), parts_), axis()},
+        local(to));
   }
 
   ValueId all_gather(ValueId id, Layout from) {
     const ValueId piece = in_runs(id, from.dim, from.runs);
     const int dim = from.runs == 1 ? from.dim : from.dim + 1;
-    const ValueId gathered = to_.call(
-        "epl::all_gather",
-        {value_argument(piece), number(dim), pieces_argument(size(from.dim) / from.runs, parts_)});
+    const ValueId gathered =
+        to_.call("epl::all_gather", {value_argument(piece), number(dim),
+                                     pieces_argument(size(from.dim) / from.runs, parts_), axis()});
     return joined(gathered, whole_.sizes, from.runs);
   }
 
@@ -105,22 +109,22 @@ class Resharding {
     return to_.call_for(
         "epl::all_to_all",
         {value_argument(id), number(from.dim), number(to.dim),
-         pieces_argument(size(from.dim), parts_), pieces_argument(size(to.dim), parts_)},
+         pieces_argument(size(from.dim), parts_), pieces_argument(size(to.dim), parts_), axis()},
         local(to));
   }
 
   Emitter& to_;
   const TensorType& whole_;
-  const int parts_;
+  const Axis& parts_;
   const int part_;
 };
 
 }  // namespace
 
-double reshard_seconds(const TensorType& whole, Layout from, Layout to, int parts,
+double reshard_seconds(const TensorType& whole, Layout from, Layout to, const Axis& parts,
                        const Machine& machine) {
   if (from == to) return 0;
-  const double others = (parts - 1.0) / parts;
+  const double others = (parts.size - 1.0) / parts.size;
   if (from.is_whole()) {
     // A view is free; so little is counted that a value rather stays what it is.
     if (to.is_cut()) return 1e-9;
@@ -136,11 +140,11 @@ double reshard_seconds(const TensorType& whole, Layout from, Layout to, int part
   if (from.is_partial()) {
     return moved_seconds(whole, (to.is_whole() ? 2 : 1) * others, machine.link);
   }
-  return moved_seconds(whole, to.is_whole() ? others : others / parts, machine.link);
+  return moved_seconds(whole, to.is_whole() ? others : others / parts.size, machine.link);
 }
 
 ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, Layout from,
-                     Layout to, int parts, int part) {
+                     Layout to, const Axis& parts, int part) {
   return Resharding(to_graph, whole, parts, part).emit(local, from, to);
 }
 

@@ -23,11 +23,11 @@ constexpr double kImpossible = 1e30;  // seconds
 constexpr int kEachPart = -1;
 
 // `whole`: the type of the value, uncut.
-double reshard_seconds(const TensorType& whole, Layout from, Layout to, int parts,
+double reshard_seconds(const TensorType& whole, Layout from, Layout to, const Axis& parts,
                        const Machine& machine = {});
 
 // Appends what device `part` does, or each one (kEachPart). Returns the value in its new layout.
 ValueId emit_reshard(Emitter& to_graph, ValueId local, const TensorType& whole, Layout from,
-                     Layout to, int parts, int part);
+                     Layout to, const Axis& parts, int part);
 
 }  // namespace epl

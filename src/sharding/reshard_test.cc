@@ -68,15 +68,17 @@ TEST(Reshard, EmitsTheTable) {
   EXPECT_EQ(emitted(R, S1, 2), "aten::slice.Tensor(%0, 1, 4, 5, 1) {forward}");
   EXPECT_EQ(emitted(R, P, 0), "");
   EXPECT_EQ(emitted(R, P, 1), "aten::zeros_like(%0, none, none, none, none, none) {forward}");
-  EXPECT_EQ(emitted(S0, R, 1), "epl::all_gather(%0, 0, [3, 2, 2]) {forward}");
-  EXPECT_EQ(emitted(S1, R, 2), "epl::all_gather(%0, 1, [2, 2, 1]) {forward}");
-  EXPECT_EQ(emitted(S0, S1, 1), "epl::all_to_all(%0, 0, 1, [3, 2, 2], [2, 2, 1]) {forward}");
-  EXPECT_EQ(emitted(S1, S0, 0), "epl::all_to_all(%0, 1, 0, [2, 2, 1], [3, 2, 2]) {forward}");
-  EXPECT_EQ(emitted(P, R, 1), "epl::all_reduce(%0, \"sum\") {forward}");
-  EXPECT_EQ(emitted(P, S1, 1), "epl::reduce_scatter(%0, 1, [2, 2, 1]) {forward}");
-  EXPECT_EQ(emitted(S0, P, 0), "epl::all_gather(%0, 0, [3, 2, 2]) {forward}");
+  EXPECT_EQ(emitted(S0, R, 1), "epl::all_gather(%0, 0, [3, 2, 2], \"part\") {forward}");
+  EXPECT_EQ(emitted(S1, R, 2), "epl::all_gather(%0, 1, [2, 2, 1], \"part\") {forward}");
+  EXPECT_EQ(emitted(S0, S1, 1),
+            "epl::all_to_all(%0, 0, 1, [3, 2, 2], [2, 2, 1], \"part\") {forward}");
+  EXPECT_EQ(emitted(S1, S0, 0),
+            "epl::all_to_all(%0, 1, 0, [2, 2, 1], [3, 2, 2], \"part\") {forward}");
+  EXPECT_EQ(emitted(P, R, 1), "epl::all_reduce(%0, \"sum\", \"part\") {forward}");
+  EXPECT_EQ(emitted(P, S1, 1), "epl::reduce_scatter(%0, 1, [2, 2, 1], \"part\") {forward}");
+  EXPECT_EQ(emitted(S0, P, 0), "epl::all_gather(%0, 0, [3, 2, 2], \"part\") {forward}");
   EXPECT_EQ(emitted(S0, P, 2),
-            "epl::all_gather(%0, 0, [3, 2, 2]) {forward}; "
+            "epl::all_gather(%0, 0, [3, 2, 2], \"part\") {forward}; "
             "aten::zeros_like(%1, none, none, none, none, none) {forward}");
 }
 

@@ -113,7 +113,8 @@ class Search {
 
   Decision run() {
     views_ = {View()};
-    Progress progress(concat("searching how to cut the step over ", request_.parts, " devices"));
+    Progress progress(
+        concat("searching how to cut the step over ", request_.parts.size, " devices"));
     for (const auto& unit : units_.units) {
       decide(unit);
       progress.reached(steps_.size(), units_.units.size());

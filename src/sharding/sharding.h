@@ -24,7 +24,7 @@ namespace epl {
 
 struct ShardingRequest {
   const Graph& graph;  // recorded with all rows of a micro batch
-  int parts = 1;       // devices
+  Axis parts = 1;      // devices
   // By node: it runs on slices of the rows, and how (slices.h). None where there are no slices.
   std::vector<std::optional<Cut>> sliced = {};
   // By leaf: the parameter was made under split(), and is cut in dimension 0 wherever it is used.
@@ -32,7 +32,8 @@ struct ShardingRequest {
   // By leaf: how the parameter lies already, with the states of its optimizer, and stays. None:
   // it may be put anywhere.
   std::vector<std::optional<Layout>> homes = {};
-  // Devices on other workers have rows of their own: no device has the whole batch.
+  // Devices on other workers have rows of their own: no device has the whole batch. Workers read
+  // rows evenly, whatever the shares of the axis.
   bool inputs_are_cut = false;
   // By node: it belongs to the stage of a pipeline that is cut. Other nodes stay as they are, and
   // what goes between them and these is whole. Empty: all nodes.
@@ -40,6 +41,9 @@ struct ShardingRequest {
   std::string asked_by = "";  // the scopes
   Machine machine = {};       // the devices, for what costs
 
+  // The batch comes in even pieces, and what is cut otherwise lies in uneven ones: each device
+  // gathers the rows that it did not load.
+  bool gathers_inputs() const { return inputs_are_cut && !parts.is_even(); }
   bool is_inside(size_t node) const { return inside.empty() || inside[node]; }
   bool is_sliced(size_t node) const { return !sliced.empty() && sliced[node].has_value(); }
 };
@@ -48,7 +52,7 @@ struct ShardingRequest {
 std::set<ValueId> values_going_out(const ShardingRequest& request);
 
 struct Sharding {
-  int parts = 1;
+  Axis parts = 1;
   std::vector<Layout> values;     // for whoever reads them, by ValueId
   std::vector<Cut> nodes;         // as Graph::nodes
   std::vector<Layout> gradients;  // as Graph::gradients: P where the update sums them

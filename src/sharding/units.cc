@@ -55,7 +55,7 @@ class UnitMaker {
     for_each_output(node, [&](ValueId id) { unit.outputs.push_back(id); });
     const double seconds = estimated_seconds(graph_, node, request_.machine);
     if (request_.is_sliced(index)) {
-      add_option(*request_.sliced[index], seconds / request_.parts, unit);
+      add_option(*request_.sliced[index], seconds / request_.parts.speedup(), unit);
       for (size_t i = 0; i < unit.outputs.size(); ++i) {
         on_slices_[unit.outputs[i]] = unit.options[0].outputs[i];
       }
@@ -69,7 +69,8 @@ class UnitMaker {
         if (!can_be_searched(cut)) continue;
         const bool divides = cut.letter != 0;
         const double helped = divides ? communication_inside(node, cut) : 0;
-        add_option(std::move(cut), helped + (divides ? seconds / request_.parts : seconds), unit);
+        add_option(std::move(cut),
+                   helped + (divides ? seconds / request_.parts.speedup() : seconds), unit);
       }
     }
     for (const auto& option : unit.options) note_made(unit, option);
@@ -143,7 +144,7 @@ class UnitMaker {
     std::vector<Layout> layouts;
     const size_t dims = std::min<size_t>(type.sizes.size(), kDimsThatAreCut);
     for (size_t dim = 0; dim < dims; ++dim) {
-      if (type.sizes[dim] >= request_.parts) {
+      if (type.sizes[dim] >= request_.parts.size) {
         layouts.push_back(Layout::cut(static_cast<int>(dim)));
       }
     }
@@ -230,15 +231,16 @@ class UnitMaker {
   std::vector<Layout> input_layouts(const Leaf& leaf) const {
     const TensorType& input = type(leaf.value);
     if (input.sizes.empty()) return {Layout::whole()};
+    if (request_.gathers_inputs()) return {Layout::whole()};
     if (request_.inputs_are_cut) return {Layout::cut(0)};
-    if (input.sizes[0] < request_.parts) return {Layout::whole()};
+    if (input.sizes[0] < request_.parts.size) return {Layout::whole()};
     return {Layout::whole(), Layout::cut(0)};
   }
 
   LayoutPrice price_of_whole(const TensorType& type) const {
     const auto bytes = static_cast<double>(type.numel() * type.item_bytes());
-    const double memory = kCopiesOfAParameter * bytes * (request_.parts - 1) / request_.parts /
-                          request_.machine.link.bytes_per_second;
+    const double memory = kCopiesOfAParameter * bytes * (request_.parts.size - 1) /
+                          request_.parts.size / request_.machine.link.bytes_per_second;
     return {memory, type.sizes.size() >= 2 ? 1 : 0};
   }
 

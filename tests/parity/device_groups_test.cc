@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "job/job.h"
 #include "runtime/collectives.h"
+#include "runtime/connections.h"
 #include "tests/parity/parity.h"
 
 namespace epl {
@@ -21,21 +22,21 @@ namespace {
 using parity::run_on_workers;
 using Groups = std::vector<std::vector<int>>;
 
-at::Tensor all_reduce(const at::Tensor& x) {
-  std::vector<c10::IValue> stack = {x, "sum"};
+at::Tensor all_reduce(const at::Tensor& x, const std::string& axis = kPartAxis) {
+  std::vector<c10::IValue> stack = {x, "sum", axis};
   c10::Dispatcher::singleton().findSchemaOrThrow("epl::all_reduce", "").callBoxed(&stack);
   return stack.at(0).toTensor();
 }
 
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& pieces) {
-  std::vector<c10::IValue> stack = {x, dim, pieces};
+  std::vector<c10::IValue> stack = {x, dim, pieces, kPartAxis};
   c10::Dispatcher::singleton().findSchemaOrThrow("epl::all_gather", "").callBoxed(&stack);
   return stack.at(0).toTensor();
 }
 
 // Each device of a group hands in its number.
 void check_group(Communicator& end, const std::vector<int>& group, int device) {
-  const CollectiveScope scope(end);
+  const CollectiveScope scope({{kPartAxis, &end}});
   EXPECT_EQ(end.size(), static_cast<int>(group.size()));
   EXPECT_EQ(group[static_cast<size_t>(end.rank())], device);
   const int sum = std::accumulate(group.begin(), group.end(), 0);
@@ -89,6 +90,42 @@ TEST(DeviceGroups, TalkWithinAndAcrossWorkers) {
   run_groups({1, 3}, {{0, 3}, {1, 2}});
 }
 
+// Two replicas of two parts. Each device hands in its number, first to those of its replica, then
+// to those of its part.
+void run_along_axes(const std::vector<int>& workers, bool by_replica) {
+  SCOPED_TRACE(join(workers, ", "));
+  run_on_workers(workers, [&](int worker) {
+    epl::init();
+    const std::shared_ptr<Job> job = Job::current();
+    Placement placement;
+    placement.replicas = 2;
+    placement.role_devices = {1, 1};
+    placement.role_stages = {0, 0};
+    placement.by_replica = by_replica;
+    Connections connections(job->links(Config()), placement);
+    connections.make_groups_along(kReplicaAxis);
+    const int first = std::accumulate(workers.begin(), workers.begin() + worker, 0);
+    job->team().run([&](int local) {
+      const int device = first + local;
+      const CollectiveScope scope(connections.groups_of(device));
+      for (const char* axis : {kPartAxis, kReplicaAxis}) {
+        const std::vector<int> group = placement.group_along(axis, device);
+        const int sum = std::accumulate(group.begin(), group.end(), 0);
+        const at::Tensor total = all_reduce(at::full({3}, device, at::kLong), axis);
+        EXPECT_TRUE(total.eq(sum).all().item<bool>()) << device << " along " << axis;
+      }
+    });
+    if (job->workers() != nullptr) job->workers()->barrier();
+  });
+}
+
+TEST(DeviceGroups, TalkAlongTheAxesOfTheirMesh) {
+  for (const std::vector<int>& workers : {std::vector<int>{4}, {2, 2}, {1, 3}}) {
+    run_along_axes(workers, true);
+    run_along_axes(workers, false);
+  }
+}
+
 // A device that fails in the middle of a step, while another one waits for it.
 TEST(DeviceGroups, EndAtOnceWhereADeviceOfTheWorkerFails) {
   run_on_workers({3}, [&](int) {
@@ -98,7 +135,7 @@ TEST(DeviceGroups, EndAtOnceWhereADeviceOfTheWorkerFails) {
     for (int round = 0; round < 3; ++round) {
       std::atomic<int> cancelled{0};
       const auto work = [&](int device) {
-        const CollectiveScope scope(*groups.of(device));
+        const CollectiveScope scope({{kPartAxis, groups.of(device)}});
         try {
           // The others may hear of it before they have left this one.
           all_reduce(at::ones({10}));
@@ -126,7 +163,7 @@ TEST(DeviceGroups, EndOnAllWorkersWhereADeviceFails) {
     DeviceGroups groups(job->links(Config{{"communication.wait_seconds", 3600}}), {{0, 2}, {1, 3}});
     const auto work = [&](int local) {
       const int device = worker * 2 + local;
-      const CollectiveScope scope(*groups.of(device));
+      const CollectiveScope scope({{kPartAxis, groups.of(device)}});
       all_reduce(at::ones({10}));
       if (device == 1) throw std::runtime_error("device 1 cannot go on");
       if (device == 2) return;

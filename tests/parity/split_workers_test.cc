@@ -1,6 +1,9 @@
 // Operators cut over devices of several workers, which are processes.
 #include <unistd.h>
 
+#include <regex>
+
+#include "job/job.h"
 #include "tests/models/programs.h"
 #include "tests/parity/split_models.h"
 
@@ -42,6 +45,69 @@ TEST(SplitBatches, MayHoldATensorThatNobodyReads) {
   const Variant variant = Variant().steps(3).stages(2).workers({1, 1}).without_states();
   EXPECT_TRUE(trains_split(model, 2, variant));
 }
+
+// The first worker is three times as fast, so that it has three quarters of what is cut. Workers
+// read half of the rows each.
+class SplitShares : public testing::TestWithParam<std::string> {
+ protected:
+  static void make_the_first_faster() {
+    std::vector<DeviceSpeed> speeds(2);
+    speeds[0].flops_per_second *= 3;
+    Job::current()->set_speeds(speeds);
+  }
+
+  static Program seeded(const SplitModel& model) {
+    torch::manual_seed(1);
+    return model.make(2);
+  }
+
+  static double step_plainly(const Turn& turn, const Batch& batch) {
+    turn.optimizers[0]->zero_grad();
+    const torch::Tensor loss = turn.step(batch).loss;
+    loss.backward();
+    turn.optimizers[0]->step();
+    return loss.item<double>();
+  }
+
+  static Batch half_of(const Batch& batch, int64_t worker) {
+    Batch half;
+    for (const torch::Tensor& rows : batch) half.push_back(rows.chunk(2).at(worker));
+    return half;
+  }
+
+  static void expect_uneven_pieces(const std::string& plan) {
+    const std::regex pieces(R"(is cut in dim \d+: (\d+), (\d+)\n)");
+    int cut = 0;
+    for (std::sregex_iterator found(plan.begin(), plan.end(), pieces), end; found != end; ++found) {
+      EXPECT_GT(std::stoi((*found)[1]), 2 * std::stoi((*found)[2])) << (*found)[0];
+      ++cut;
+    }
+    EXPECT_GT(cut, 0);
+  }
+};
+
+TEST_P(SplitShares, TrainAsThePlainLoopDoes) {
+  run_on_workers({1, 1}, [](int worker) {
+    epl::init();
+    make_the_first_faster();
+    const SplitModel& model = split_models().at(GetParam());
+    const Turn plain = seeded(model).turns[0];
+    const Turn turn = seeded(model).turns[0];
+    Trainer trainer(turn.modules, {*turn.optimizers[0]}, turn.step);
+    for (int i = 0; i < 4; ++i) {
+      torch::manual_seed(100 + i);
+      const Batch batch = model.batch(i);
+      const double loss = step_plainly(plain, batch);
+      EXPECT_NEAR(trainer.step(half_of(batch, worker)).loss, loss, 1e-5) << "step " << i;
+      EXPECT_TRUE(same_modules(*plain.modules[0].module, *turn.modules[0].module, model.exactness));
+    }
+    expect_uneven_pieces(trainer.plan());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SplitShares,
+                         testing::Values("mlp", "uneven classifier", "gpt", "conv", "tied"),
+                         models::test_name);
 
 // The states of the optimizer lie with the pieces; in the file they are all together. Stage b is on
 // workers that have a piece each, worker 0 may have none.

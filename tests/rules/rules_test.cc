@@ -1,5 +1,5 @@
-// Every row of the table of rules, run cut over 2 and 3 devices in each way that it allows, gives
-// what the operator gives whole.
+// Every row of the table of rules, run cut over 2 and 3 devices, and over 2 with uneven shares, in
+// each way that it allows, gives what the operator gives whole.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -45,9 +45,10 @@ void expect_close(const at::Tensor& whole, const at::Tensor& cut) {
       << "differs by up to " << (whole.to(at::kDouble) - cut.to(at::kDouble)).abs().max();
 }
 
-void check_cut(const WholeCall& call, const Cut& cut, int parts, Places places) {
-  SCOPED_TRACE(concat(print_node(call.graph(), call.node()), " over ", parts, " devices, ",
-                      print_cut(cut), ", places ", static_cast<int>(places)));
+void check_cut(const WholeCall& call, const Cut& cut, const Axis& parts, Places places) {
+  SCOPED_TRACE(concat(print_node(call.graph(), call.node()), " over ", parts.size,
+                      " devices of shares ", join(parts.shares, ":"), ", ", print_cut(cut),
+                      ", places ", static_cast<int>(places)));
   const auto results = run_cut(call, cut, parts, places);
   ASSERT_EQ(results.size(), call.outputs().size());
   for (size_t i = 0; i < results.size(); ++i) {
@@ -77,7 +78,7 @@ void for_each_example(const Check& check) {
 
 TEST(RulesTest, EveryRowHoldsNumerically) {
   for_each_example([](const WholeCall& call, Places places) {
-    for (int parts : {2, 3}) {
+    for (const Axis& parts : {Axis(2), Axis(3), Axis(2, {3, 1})}) {
       for (const Cut& cut : cuts_of(call.graph(), call.node(), parts)) {
         check_cut(call, cut, parts, places);
       }

@@ -59,15 +59,15 @@ at::Tensor laid_out(const at::Tensor& tensor, Places places) {
 }
 
 // The inputs of each device.
-std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& cut, int parts,
-                                              Places places) {
-  std::vector<std::vector<at::Tensor>> dealt(static_cast<size_t>(parts));
+std::vector<std::vector<at::Tensor>> deal_out(const WholeCall& call, const Cut& cut,
+                                              const Axis& parts, Places places) {
+  std::vector<std::vector<at::Tensor>> dealt(static_cast<size_t>(parts.size));
   for (size_t i = 0; i < call.inputs().size(); ++i) {
     const at::Tensor& whole = call.inputs()[i];
     const Layout layout = cut.inputs[i];
-    std::vector<at::Tensor> pieces(static_cast<size_t>(parts), whole);
-    if (layout.is_partial()) pieces = partial_sums(whole, parts);
-    for (int part = 0; part < parts; ++part) {
+    std::vector<at::Tensor> pieces(static_cast<size_t>(parts.size), whole);
+    if (layout.is_partial()) pieces = partial_sums(whole, parts.size);
+    for (int part = 0; part < parts.size; ++part) {
       at::Tensor& mine = pieces[static_cast<size_t>(part)];
       if (layout.is_cut()) {
         const Piece piece = piece_of(whole.size(layout.dim), parts, part);
@@ -165,7 +165,7 @@ struct Device {
   }
 };
 
-Device make_device(const WholeCall& call, const Cut& cut, int parts, int part,
+Device make_device(const WholeCall& call, const Cut& cut, const Axis& parts, int part,
                    const std::vector<at::Tensor>& inputs) {
   Device device;
   std::vector<ValueId> ids;
@@ -186,7 +186,7 @@ void run_together(std::vector<Device>& devices) {
   const auto ends = make_local_communicators(static_cast<int>(devices.size()), watch,
                                              {"rules", std::chrono::seconds(30)});
   expect_no_errors(run_members(ends, [&](Communicator& end) {
-    const CollectiveScope scope(end);
+    const CollectiveScope scope({{kPartAxis, &end}});
     devices[static_cast<size_t>(end.rank())].run();
   }));
 }
@@ -269,10 +269,11 @@ void WholeCall::take_results(const std::vector<c10::IValue>& stack) {
   }
 }
 
-std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts, Places places) {
+std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, const Axis& parts,
+                                Places places) {
   const auto inputs = deal_out(call, cut, parts, places);
   std::vector<Device> devices;
-  for (int part = 0; part < parts; ++part) {
+  for (int part = 0; part < parts.size; ++part) {
     devices.push_back(make_device(call, cut, parts, part, inputs[static_cast<size_t>(part)]));
     EXPECT_EQ(devices.back().communication, devices[0].communication)
         << "devices communicate in the same order";

@@ -41,7 +41,7 @@ enum class Places : uint8_t {
 };
 
 // What the devices made, put together as the layouts of the cut say: as WholeCall::outputs().
-std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, int parts,
+std::vector<at::Tensor> run_cut(const WholeCall& call, const Cut& cut, const Axis& parts,
                                 Places places = Places::kPieces);
 
 // Whether an output is the same in each call of the operator: no workspace, and not the largest
