@@ -178,7 +178,7 @@ class Localizer {
   void agree(const Node& node, std::vector<ValueId>& values) {
     // It draws into an argument, which its schema does not say: the others would not have it.
     EPL_CHECK(op_name(node).rfind("aten::rrelu_with_noise", 0) != 0,
-              concat("rrelu of a value that is whole on each of ", request_.parts, " devices"),
+              concat("rrelu of a value that is whole on each of ", request_.parts.size, " devices"),
               request_.asked_by.empty() ? "epl::Trainer::step" : request_.asked_by,
               "leaky_relu, or rrelu of what has rows");
     for (ValueId& id : values) {
