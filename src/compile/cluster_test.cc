@@ -167,6 +167,15 @@ TEST_F(ForeignCluster, ThatDoesNotFitIsRefused) {
             std::string::npos);
 }
 
+TEST_F(ForeignCluster, WhoseWorkersShareASplitFirstStageIsRefused) {
+  const Graph graph = recorded({split(2, "a"), replicate(1, "b")});
+  const std::string error = error_of([&] { compile(graph, workers(3, 1), Config()); });
+  EXPECT_NE(error.find("the first stage of a pipeline is split over devices of several workers"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(error_of([&] { compile(graph, workers(1, 3), Config()); }), "no error");
+}
+
 TEST_F(ForeignCluster, IsCutWhereEplChoseToCut) {
   init(Config());
   const torch::Tensor weight = torch::randn({16, 16}, torch::requires_grad());

@@ -178,6 +178,11 @@ class OperatorCutter {
       return request;
     }
     request.asked_by = placement_.role_asked_by[static_cast<size_t>(roles[0])];
+    EPL_CHECK(stage > 0 || !inputs_are_cut(placement_, cluster_),
+              "the first stage of a pipeline is split over devices of several workers, each of "
+              "which reads rows of its own",
+              request.asked_by,
+              "its devices on one worker, or a first stage under replicate in front of it");
     for (const auto& node : whole.nodes) {
       request.inside.push_back(node.chunk % placement_.stages() == stage);
     }

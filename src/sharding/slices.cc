@@ -58,6 +58,7 @@ class Follower {
 
   Sharding run() {
     place_leaves();
+    find_written();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) decide(i);
     find_readers();
     for (size_t i = graph_.nodes.size(); i-- > 0;) narrow(i);
@@ -170,17 +171,37 @@ class Follower {
     return cost;
   }
 
-  // What is written in place is written where it lies: it cannot be brought elsewhere first. State
-  // is written alike on all devices; batch norm on slices has its own of each.
+  // What is written in place is written where it lies: it cannot be brought elsewhere first, nor
+  // can what shows it. State is written alike on all devices; batch norm on slices has its own of
+  // each.
   bool may_write(const Node& node, const Cut& cut) {
     const auto written = written_inputs(node);
     const auto ids = inputs_of(node);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (shows_what_is_written(node, ids[i]) && cut.inputs[i] != layout(ids[i])) return false;
+    }
     for (size_t i : written) {
       const bool state = leaf_storages_.count(graph_.value(ids[i]).storage) != 0;
       if (cut.inputs[i] != layout(ids[i])) return false;
       if (state && cut.letter != 0 && !cuts_.is_batch_norm(node)) return false;
     }
     return true;
+  }
+
+  // Whether an output lies in the memory of this input, which some node writes.
+  bool shows_what_is_written(const Node& node, ValueId input) const {
+    const ValueId storage = graph_.value(input).storage;
+    if (written_storages_.count(storage) == 0) return false;
+    const auto made = outputs_of(node);
+    return std::any_of(made.begin(), made.end(),
+                       [&](ValueId id) { return graph_.value(id).storage == storage; });
+  }
+
+  void find_written() {
+    for (const Node& node : graph_.nodes) {
+      const auto ids = inputs_of(node);
+      for (size_t i : written_inputs(node)) written_storages_.insert(graph_.value(ids[i]).storage);
+    }
   }
 
   // As for_each_input counts.
@@ -201,8 +222,10 @@ class Follower {
 
   void check_writes(const Node& node, double least) const {
     EPL_CHECK(least < kImpossible,
-              concat(op_name(node), " writes in place into a value that is cut over ",
-                     request_.parts, " devices otherwise than it needs it"),
+              concat(op_name(node),
+                     written_arguments(node).empty() ? " shows a value that is written in place and"
+                                                     : " writes in place into a value that",
+                     " is cut over ", request_.parts, " devices otherwise than it needs it"),
               request_.asked_by, "the operator that makes a new tensor instead");
   }
 
@@ -292,7 +315,7 @@ class Follower {
     if (!whole || node.expects || !written_arguments(node).empty()) return;
     if (!values_that_decide_shape(graph_, node).empty()) return;
     for (ValueId id : inputs_of(node)) {
-      if (!layout(id).is_whole()) return;
+      if (!layout(id).is_whole() || shows_what_is_written(node, id)) return;
     }
     std::vector<std::optional<Layout>> demands;
     bool any = false;
@@ -338,6 +361,7 @@ class Follower {
   const std::vector<bool> summed_;
   Sharding sharding_;
   std::set<ValueId> leaf_storages_;
+  std::set<ValueId> written_storages_;
   std::set<std::pair<ValueId, Layout>> brought_;
   std::map<ValueId, Layout> rows_;     // of values that are whole
   std::set<ValueId> of_rows_;          // values that come from what is cut

@@ -28,6 +28,7 @@ struct Net : torch::nn::Module {
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
   Tensor scale = register_parameter("scale", torch::rand({4}) + 0.5);
   Tensor seen = register_buffer("seen", torch::zeros({1}));
+  Tensor memory = register_buffer("memory", torch::zeros({16, 4}));
 };
 using Step = std::function<StepOutput(Net& net, const Tensor& y, const Batch& batch)>;
 
@@ -125,6 +126,30 @@ TEST(ValuesOfSlices, StateThatIsWrittenIsReadAnew) {
     const Tensor after = (y.sum(0) + net.norm->running_mean).mul(net.scale).sum();
     return StepOutput(before * 0.001 + normed + after * 0.01,
                       {{"before", before.detach()}, {"after", after.detach()}});
+  });
+}
+
+// A view of state sees what is written, wherever its readers take their rows from.
+TEST(ValuesOfSlices, ViewsOfStateSeeWhatIsWritten) {
+  expect_plain_loop([](Net& net, const Tensor& y, const Batch&) {
+    const Tensor rows = y.detach();
+    const Tensor view = net.memory.slice(0, 0, rows.size(0));
+    const Tensor before = (rows * view).sum();
+    {
+      const torch::NoGradGuard no_grad;
+      net.memory.slice(0, 0, rows.size(0)).copy_(rows);
+      net.memory.mul_(2);
+    }
+    return StepOutput(squares(y), {{"before", before}, {"after", (rows * view).sum()}});
+  });
+  expect_plain_loop([](Net& net, const Tensor& y, const Batch&) {
+    const Tensor rows = y.detach();
+    const Tensor view = net.memory.view({-1, 2, 2}).select(1, 0);
+    {
+      const torch::NoGradGuard no_grad;
+      net.memory.add_(rows.mean());
+    }
+    return StepOutput(squares(y), {{"after", (rows.slice(1, 0, 2) * view).sum()}});
   });
 }
 
