@@ -33,6 +33,16 @@ int parts_of(const BoundStep& step) {
          step.plan().micro_batches;
 }
 
+// Into how many parts its sums are cut: over rows, or over the operators of a stage that is split.
+int parts_of_sums(const BoundStep& step) {
+  const Placement& placement = step.placement();
+  int most = 1;
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    most = std::max(most, placement.devices_of_stage(stage));
+  }
+  return placement.replicas * most * step.plan().micro_batches;
+}
+
 bool takes_mean(const Config& config) {
   return config.get<std::string>("communication.gradients_reduce_method") == "mean";
 }
@@ -151,7 +161,7 @@ std::optional<PlainStep> run_beside(const ReplayedStep& step, const DeviceBatche
   const PlainRequest request = request_for(step, batches);
   step.replicas.begin_step();
   PlainStep plain = run_plain_step(step.model, step.function, request, before);
-  plain.parts = parts_of(step.bound);
+  plain.parts = parts_of_sums(step.bound);
   if (!request.divided.empty()) plain.loss = loss_of_parts(plain.loss, request, step);
   return plain;
 }

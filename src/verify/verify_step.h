@@ -28,7 +28,7 @@ struct PlainStep {
   // run, and their parameters are not in `tensors`. Their gradients are compared all the same.
   std::vector<std::string> left_out;
   std::string divided;  // why the batch was cut as EPL cuts it; empty where it was not
-  int parts = 1;        // into which EPL cuts it
+  int parts = 1;        // into which EPL cuts it, or what is summed over it
 };
 
 // The plain program is the undivided one: one call of the step function on all rows of the job.
