@@ -59,7 +59,7 @@ std::optional<Batch> whole_batch(const DeviceBatches& batches, int slices, Commu
 
 // Compares with what EPL gave. Returns a line for the log that names the worst parameter and
 // gradient; throws epl::Error where one is further off than debug.verify_tolerance, or ten times
-// that where only EPL cuts the rows: its sums over them have another order.
+// that where only EPL cuts rows or operators: its sums have another order.
 std::string compare_with_plain(const PlainStep& plain, const Model& model,
                                const std::map<std::string, at::Tensor>& gradients, double loss,
                                int64_t step, const Config& config);
