@@ -181,9 +181,14 @@ class Localizer {
               concat("rrelu of a value that is whole on each of ", request_.parts.size, " devices"),
               request_.asked_by.empty() ? "epl::Trainer::step" : request_.asked_by,
               "leaky_relu, or rrelu of what has rows");
+    const bool writes = !written_arguments(node).empty();
     for (ValueId& id : values) {
-      id = emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0}),
-                                            constant_argument(request_.parts.name)});
+      const ValueId drawn =
+          emitter_.call("epl::broadcast", {value_argument(id), constant_argument(int64_t{0}),
+                                           constant_argument(request_.parts.name)});
+      // State that was drawn into has it as well: else what devices have of it would be averaged.
+      id = writes ? emitter_.call("aten::copy_", {value_argument(id), value_argument(drawn)})
+                  : drawn;
     }
   }
 

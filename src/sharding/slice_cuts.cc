@@ -156,21 +156,20 @@ Layout SliceCuts::like_inputs(const Node& node, const std::vector<Layout>& read,
   return Layout::whole();
 }
 
-bool SliceCuts::is_batch_norm(const Node& node) {
+bool SliceCuts::trains_batch_norm(const Node& node) {
   const std::string name = op_name(node);
-  return name == "aten::native_batch_norm" || name == "aten::native_batch_norm_backward";
+  if (name == "aten::native_batch_norm") return node.arguments[5].constant.toBool();
+  return name == "aten::native_batch_norm_backward" && node.arguments[7].constant.toBool();
 }
 
 // Its statistics are those of the device, and nobody's but its derivative's; gradients of weight
 // and bias are sums.
 std::optional<Cut> SliceCuts::of_batch_norm(const Node& node, const std::vector<Layout>& read,
                                             const std::set<ValueId>& own) const {
-  if (!is_batch_norm(node)) return std::nullopt;
+  if (!trains_batch_norm(node)) return std::nullopt;
   const bool backward = op_name(node) == "aten::native_batch_norm_backward";
-  const size_t training = backward ? 7 : 5;
   const size_t input = backward ? 1 : 0;
-  const bool cuts = read[input].is_cut() && read[input].dim != 1;
-  if (!cuts || !node.arguments[training].constant.toBool()) return std::nullopt;
+  if (!read[input].is_cut() || read[input].dim == 1) return std::nullopt;
   Cut cut{kRows, std::vector<Layout>(read.size()), {}};
   cut.inputs[0] = cut.inputs[input] = read[input];
   const auto ids = inputs_of(node);

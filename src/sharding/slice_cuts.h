@@ -30,7 +30,7 @@ class SliceCuts {
   // nodes, and where no rows are cut. `own`: statistics of which each device has its own.
   std::optional<Cut> of_batch_norm(const Node& node, const std::vector<Layout>& read,
                                    const std::set<ValueId>& own) const;
-  static bool is_batch_norm(const Node& node);
+  static bool trains_batch_norm(const Node& node);
 
   // A node that reads whole values alone, cut so that its outputs lie as `wanted` says (partial:
   // however they do).

@@ -183,7 +183,7 @@ class Follower {
     for (size_t i : written) {
       const bool state = leaf_storages_.count(graph_.value(ids[i]).storage) != 0;
       if (cut.inputs[i] != layout(ids[i])) return false;
-      if (state && cut.letter != 0 && !cuts_.is_batch_norm(node)) return false;
+      if (state && cut.letter != 0 && !cuts_.trains_batch_norm(node)) return false;
     }
     return true;
   }
@@ -245,7 +245,7 @@ class Follower {
       layout(made[i]) = settled ? Layout::whole() : cut.outputs[i];
       if (!layout(made[i]).is_whole()) rows_.erase(made[i]);
     }
-    if (cut.letter == SliceCuts::kRows && SliceCuts::is_batch_norm(node)) note_own(node, made);
+    if (cut.letter == SliceCuts::kRows && SliceCuts::trains_batch_norm(node)) note_own(node, made);
     sharding_.nodes[index] = std::move(cut);
   }
 
@@ -272,7 +272,7 @@ class Follower {
   }
 
   void check_own(const Node& node) const {
-    if (own_.empty() || SliceCuts::is_batch_norm(node)) return;
+    if (own_.empty() || SliceCuts::trains_batch_norm(node)) return;
     for_each_input(node, [&](ValueId id) { check_own(id, op_name(node) + " reads"); });
   }
 

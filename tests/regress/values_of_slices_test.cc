@@ -230,6 +230,43 @@ TEST(ValuesOfSlices, StatisticsThatEachDeviceHasForItselfAreRefused) {
       why);
 }
 
+// In eval mode behind a call in training mode, of the same buffers.
+TEST(ValuesOfSlices, RunningStatisticsThatWereJustWrittenAreRefusedInEvalMode) {
+  expect_refused(
+      [](Net& net, const Tensor& y, const Batch&) {
+        const Tensor normed = net.norm(y).pow(3).mean();
+        const auto options = F::BatchNormFuncOptions().training(false);
+        return normed + F::batch_norm(y, net.norm->running_mean, net.norm->running_var, options)
+                            .pow(2)
+                            .mean();
+      },
+      "reads the statistics of a batch norm");
+}
+
+// The mean of what several devices draw is no draw.
+TEST(ValuesOfSlices, StateThatIsDrawnIntoIsOneDraw) {
+  for (const Strategy& strategy : {replicate(2), split(2)}) {
+    const parity::OnDevices devices(2);
+    torch::manual_seed(3);
+    init();
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    Trainer trainer({{"", net}}, {optimizer}, [&](const Batch& batch) {
+      set_default_strategy(strategy);
+      {
+        const torch::NoGradGuard no_grad;
+        net->memory.bernoulli_(0.5);
+      }
+      return squares(net->layer(batch[0]) * net->memory);
+    });
+    for (int i = 0; i < 3; ++i) {
+      trainer.step(make_rows(16));
+      const Tensor half = net->memory.eq(0) | net->memory.eq(1);
+      EXPECT_TRUE(half.all().item<bool>()) << strategy.str() << " " << net->memory;
+    }
+  }
+}
+
 TEST(ValuesOfSlices, ABatchNormOfOneRowIsRefused) {
   expect_refused(
       [](Net& net, const Tensor& y, const Batch&) { return StepOutput(net.norm(y).pow(3).mean()); },
