@@ -82,7 +82,7 @@ void check(bool holds, const std::string& what) {
 
 void check_plan(const CompiledStep& step, const epl::Graph& recorded, const Size& size) {
   const epl::Plan& plan = step.plan;
-  check(static_cast<int>(plan.programs.size()) == size.split * size.stages, "a program a role");
+  check(static_cast<int>(plan.roles()) == size.split * size.stages, "a role a part of a stage");
   check(plan.replicas == size.replicas, "replicas");
   epl::verify_plan(plan);
   // By parameter: elements along the dimension in which it is cut, of those that update a piece.
@@ -92,7 +92,7 @@ void check_plan(const CompiledStep& step, const epl::Graph& recorded, const Size
     for (const auto& gradient : program.gradients) {
       const auto& leaf = program.leaves[static_cast<size_t>(gradient.leaf)];
       if (leaf.shard.is_cut()) {
-        updated[leaf.name] += leaf.shard.piece.length;
+        updated[leaf.name] += program.roles * leaf.shard.piece.length;
         whole[leaf.name] = leaf.shard.whole;
       } else {
         updated[leaf.name] = whole[leaf.name] = 1;

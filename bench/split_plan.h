@@ -128,14 +128,24 @@ inline PlanFacts read_plan(const std::string& plan, int devices) {
   static const std::regex call(
       R"(^ +s\d+ ([a-z]+\d+)\[([\d,]*)\].* = epl::(\w+)(?:\.out)?\((.*)\)  \w+ward.*)");
   static const std::regex leaf(
-      R"re(^ +s\d+ ([a-z]+\d+)\[([\d,]*)\]\S* = "(.*)"(?: \[(\d+):(\d+) of (\d+) in dim \d+\])?$)re");
+      R"re(^ +s\d+ ([a-z]+\d+)\[([\d,]*)\]\S*(?: by role -?\d+)? = "(.*)"(?: \[(\d+):(\d+) of (\d+) in dim \d+\])?$)re");
   static const std::regex gradient(R"re(^ +\w+ of "(.*)"$)re");
+  static const std::regex shared(R"(^program \d+  (\d+) roles, .*)");
   PlanFacts facts;
   facts.devices = devices;
+  size_t roles = 1;  // that share the last program: each has its facts
+  const auto repeat = [&] {
+    for (; roles > 1; --roles) facts.programs.push_back(PlanFacts::Device(facts.programs.back()));
+  };
   std::string section;
   std::istringstream lines(plan);
   for (std::string line; std::getline(lines, line);) {
-    if (line.compare(0, 8, "program ") == 0) facts.programs.emplace_back();
+    if (line.compare(0, 8, "program ") == 0) {
+      repeat();
+      facts.programs.emplace_back();
+      std::smatch several;
+      roles = std::regex_match(line, several, shared) ? std::stoul(several[1]) : 1;
+    }
     if (!line.empty() && line[0] != ' ') section = line.substr(0, line.find(' '));
     if (facts.programs.empty()) continue;
     auto& program = facts.programs.back();
@@ -152,6 +162,7 @@ inline PlanFacts read_plan(const std::string& plan, int devices) {
       program.gradients.push_back(found[1]);
     }
   }
+  repeat();
   if (facts.programs.empty()) throw std::runtime_error("a plan has no programs");
   return facts;
 }

@@ -54,7 +54,8 @@ TEST_F(ForeignCluster, Of64DevicesGetsAPlanFromAProcessThatHasOne) {
   const CompiledStep step = compile(graph, workers(8, 8), Config{{"pipeline.num_micro_batch", 4}});
   EXPECT_EQ(step.placement.devices(), 64);
   EXPECT_EQ(step.plan.replicas, 8);
-  ASSERT_EQ(step.plan.programs.size(), 8U);  // two stages of four devices
+  EXPECT_EQ(step.plan.roles(), 8U);          // two stages of four devices
+  EXPECT_LE(step.plan.programs.size(), 4U);  // the first of each, and the three others
   EXPECT_NO_THROW(verify_plan(step.plan));
   for (const Program& program : step.plan.programs) {
     for (const PlanLeaf& leaf : program.leaves) {

@@ -23,7 +23,9 @@
 #include "plan/crossings.h"
 #include "plan/lower.h"
 #include "plan/schedules.h"
+#include "plan/share_programs.h"
 #include "plan/shared_writes.h"
+#include "program/verify.h"
 
 namespace epl {
 namespace {
@@ -237,6 +239,8 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   }
   settle_guards(cut, sliced, step.plan);
   settle_outputs(outputs, config, step);
+  share_programs(step.plan);
+  verify_plan(step.plan);
   return step;
 }
 

@@ -3,14 +3,14 @@
 namespace epl {
 namespace {
 
-void find_programs(Plan& plan) {
-  for (size_t i = 0; i < plan.programs.size(); ++i) {
-    const auto program = static_cast<int>(i);
-    for (const auto& outputs : plan.programs[i].outputs) {
-      if (outputs.loss != kNoSlot) plan.loss.program = program;
+void find_roles(Plan& plan) {
+  for (size_t i = 0; i < plan.roles(); ++i) {
+    const auto role = static_cast<int>(i);
+    for (const auto& outputs : plan.program_of(i).outputs) {
+      if (outputs.loss != kNoSlot) plan.loss.role = role;
       for (const auto& made : outputs.metrics) {
         for (auto& metric : plan.metrics) {
-          if (metric.name == made.name) metric.program = program;
+          if (metric.name == made.name) metric.role = role;
         }
       }
     }
@@ -19,7 +19,7 @@ void find_programs(Plan& plan) {
 
 // Addends are summed, rows put one behind the other; what is whole they all have.
 void find_devices(const Placement& placement, Layout layout, PlanOutput& output) {
-  output.devices = placement.devices_of_stage(placement.stage_of(output.program));
+  output.devices = placement.devices_of_stage(placement.stage_of(output.role));
   output.all_alike = output.devices > 1 && layout.is_whole();
   if (layout.is_partial()) output.merge = SliceMerge::kSum;
   if (layout.is_cut()) {
@@ -65,9 +65,9 @@ void settle_outputs(const LayoutsOfRoles& layouts, const Config& config, Compile
     output.collection = metric.collection;
     output.name = metric.name;
   }
-  find_programs(plan);
+  find_roles(plan);
   const auto of = [&](const PlanOutput& output) {
-    return layouts[static_cast<size_t>(output.program)];
+    return layouts[static_cast<size_t>(output.role)];
   };
   find_devices(step.placement, of(plan.loss).loss, plan.loss);
   for (size_t i = 0; i < metrics.size(); ++i) {

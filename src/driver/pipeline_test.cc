@@ -152,7 +152,7 @@ TEST_F(Pipeline, StepWithoutStagesIsSimulatedToo) {
   make(1, "PreferBackward", 2, 1);
   trainer->step({torch::randn({16, 3})});
   const Timeline simulated = trainer->simulated();
-  EXPECT_EQ(simulated.title, "simulated, 1 program, 2 micro batches");
+  EXPECT_EQ(simulated.title, "simulated, 1 role, 2 micro batches");
   ASSERT_EQ(simulated.devices.size(), 1u);
   std::vector<Span::Kind> kinds;
   for (const auto& span : simulated.devices[0].spans) kinds.push_back(span.kind);

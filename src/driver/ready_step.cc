@@ -12,8 +12,8 @@ namespace {
 BoundLeaves leaves_of(const CompiledStep& step) {
   BoundLeaves leaves;
   for (const auto& leaf : step.graph.leaves) leaves.users.push_back(leaf.tensor);
-  for (size_t role = 0; role < step.plan.programs.size(); ++role) {
-    auto& own = leaves.of_programs.emplace_back();
+  for (size_t role = 0; role < step.plan.roles(); ++role) {
+    auto& own = leaves.of_roles.emplace_back();
     for (const auto& leaf : step.graph_of(role).leaves) {
       own.push_back({leaf.tensor, leaf.kind == Leaf::Kind::kParameter});
     }

@@ -188,7 +188,7 @@ void Trainer::Impl::check_replay(ReadyStep& ready, const DeviceBatches& batches,
   int found = 0;
   for (int device = 0; device < replicas.size() && found < wanted; ++device) {
     const auto batch = batch_of(device, ready.placement(), job->cluster());
-    const bool computes = ready.place(device).role == output.program;
+    const bool computes = ready.place(device).role == output.role;
     if (!computes || !batch || *batch / slices != replica) continue;
     loss +=
         runs[static_cast<size_t>(device)].losses[static_cast<size_t>(ready.sample % per_device)];

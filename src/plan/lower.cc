@@ -126,7 +126,7 @@ class Lowering {
     }
   }
 
-  // Those that the task makes. What is tied is summed over programs at the end of the step.
+  // Those that the task makes. What is tied is summed over roles at the end of the step.
   std::vector<int> gradients_to_reduce(size_t role, const ChunkTask& task) const {
     const std::vector<ChunkTask>& made_in = segments_[role].made_in;
     std::vector<int> indices;

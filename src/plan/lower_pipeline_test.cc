@@ -95,8 +95,8 @@ plan: 2 programs, 2 micro batches, 1 replica of 2 devices, arena 320 B
 PreferBackward, 2 stages, 2 micro batches
   stage 0  F0 F1       B0---    B1---
   stage 1     F0 B0--- F1 B1---
-transfer 0  forward 0 to forward 1, program 0 to 1: 1 value, 16 B a micro batch
-transfer 1  backward 1 to backward 0, program 1 to 0: 1 value, 16 B a micro batch
+transfer 0  forward 0 to forward 1, role 0 to 1: 1 value, 16 B a micro batch
+transfer 1  backward 1 to backward 0, role 1 to 0: 1 value, 16 B a micro batch
 program 0  1 device, arena 320 B
    0  load    micro batch 0: s4
    1  run     forward 0  micro batch 0
@@ -245,13 +245,13 @@ TEST(LowerPipeline, NamesTheGradientsOfAParameterOfTwoStages) {
   const Plan plan = lowered(kTied, {"PreferBackward", 2, 2});
   ASSERT_EQ(plan.tied.size(), 1u);
   ASSERT_EQ(plan.tied[0].size(), 2u);
-  EXPECT_EQ(plan.tied[0][0].program, 0);
-  EXPECT_EQ(plan.tied[0][1].program, 1);
-  // Their sum is made over programs, so they set out with no group.
+  EXPECT_EQ(plan.tied[0][0].role, 0);
+  EXPECT_EQ(plan.tied[0][1].role, 1);
+  // Their sum is made over roles, so they set out with no group.
   for (const auto& program : plan.programs) {
     for (const auto& instruction : program.instructions) {
       if (instruction.kind != Instruction::Kind::kReduce) continue;
-      EXPECT_EQ(instruction.over, Instruction::Over::kPrograms);
+      EXPECT_EQ(instruction.over, Instruction::Over::kRoles);
       EXPECT_EQ(instruction.gradients, std::vector<int>{0});
     }
   }
@@ -297,7 +297,7 @@ gather  0 parameters  0 B
 TEST(LowerPipeline, ReducesTiedGradientsOverPrograms) {
   EXPECT_EQ(end_of(lowered(kTied, {"PreferBackward", 2, 2}), 1), R"(
 report  loss and metrics
-reduce  over programs: 1 gradients  16 B
+reduce  over roles: 1 gradients  16 B
 await   reductions
 check   loss
 update  1 parameters  16 B
@@ -331,8 +331,7 @@ TEST(LowerPipeline, IsRefusedWhereProgramsEndTheStepOtherwise) {
     verify_plan(plan);
     FAIL() << "not refused";
   } catch (const std::exception& error) {
-    EXPECT_NE(std::string(error.what()).find("program 1 ends its step in 2 phases"),
-              std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("role 1 ends its step in 2 phases"), std::string::npos)
         << error.what();
   }
 }

@@ -36,7 +36,7 @@ struct LastRun {
 };
 void add_last_run(const LastRun& last, Program& program);
 
-// Finds the parameters that several programs have a gradient of: not where each has another piece.
+// Finds the parameters that several roles have a gradient of: not where each has another piece.
 void find_tied(Plan& plan);
 
 // Appends the update of all gradients in at most so many groups.

@@ -106,7 +106,7 @@ class CostStamp {
         if (each.gradients.empty()) return 0;
         return all_reduce_seconds(
             machine_.link, bytes,
-            each.over == Instruction::Over::kPrograms ? users_of_tied() : devices);
+            each.over == Instruction::Over::kRoles ? users_of_tied() : devices);
       case Instruction::Kind::kMerge:
         return each.leaves.empty() ? 0 : all_reduce_seconds(machine_.link, bytes, devices);
       case Instruction::Kind::kClip:

@@ -154,7 +154,7 @@ class EndBuilder {
     if (plan_.tied.empty()) return;
     for (size_t i = 0; i < plan_.programs.size(); ++i) {
       Instruction& made = append(Kind::kReduce, plan_.programs[i]);
-      made.over = Over::kPrograms;
+      made.over = Over::kRoles;
       made.gradients = tied_gradients(plan_, i);
     }
   }

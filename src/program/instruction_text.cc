@@ -35,8 +35,8 @@ std::string print_over(const Instruction& instruction) {
   switch (instruction.over) {
     case Instruction::Over::kReplicas:
       return "over replicas";
-    case Instruction::Over::kPrograms:
-      return "over programs";
+    case Instruction::Over::kRoles:
+      return "over roles";
     case Instruction::Over::kReplica:
       return "each replica";
     case Instruction::Over::kAll:

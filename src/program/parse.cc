@@ -3,6 +3,7 @@
 #include <epl/error.h>
 
 #include <sstream>
+#include <utility>
 
 #include "base/text.h"
 #include "program/parse_parts.h"
@@ -29,7 +30,12 @@ class PlanParser {
     while (lines_.looking_at("transfer ")) parse_transfer();
     std::vector<TextLine> tied;
     while (lines_.looking_at("tied")) tied.push_back(lines_.take("tied"));
-    for (size_t i = 0; i < programs_; ++i) parse_role(i);
+    for (size_t i = 0; i < programs_; ++i) parse_program_lines(i);
+    for (const auto& [role, line] : named_roles_) {
+      if (static_cast<size_t>(role) >= plan_.roles()) {
+        line.fail(concat("role ", role, " of ", plan_.roles()));
+      }
+    }
     if (!lines_.at_end()) lines_.take("").fail("expected the end of the plan");
     for (auto& line : tied) parse_tied(line);
     return std::move(plan_);
@@ -82,10 +88,10 @@ class PlanParser {
     line.expect_end();
   }
 
-  // "program 1, 2 devices, sum"
-  void parse_output(TextLine& line, PlanOutput& output) const {
-    line.expect("program");
-    output.program = line.index(programs_);
+  // "role 1, 2 devices, sum"
+  void parse_output(TextLine& line, PlanOutput& output) {
+    line.expect("role");
+    output.role = role_number(line);
     if (line.at_end() || line.looking_at(", over")) return;
     line.expect(",");
     output.devices = line.small_integer();
@@ -119,11 +125,11 @@ class PlanParser {
     TextLine& line = lines_.take("transfer");
     line.expect(concat("transfer ", plan_.transfers.size()));
     Transfer transfer;
-    transfer.name = parse_words(line, ", program");
-    line.expect(", program");
-    transfer.from = line.index(programs_);
+    transfer.name = parse_words(line, ", role");
+    line.expect(", role");
+    transfer.from = role_number(line);
     line.expect("to");
-    transfer.to = line.index(programs_);
+    transfer.to = role_number(line);
     line.expect(":");
     transfer.items.resize(static_cast<size_t>(line.index(length_)));
     if (!line.take("values")) line.expect("value");
@@ -160,12 +166,26 @@ class PlanParser {
     }
   }
 
-  void parse_role(size_t index) {
+  // How many there are is known once all programs are read.
+  int role_number(TextLine& line) {
+    const TextLine begin = line;
+    const int role = line.index(kMostDevices);
+    named_roles_.emplace_back(role, begin);
+    return role;
+  }
+
+  // "program 1  3 roles, each 1 device, arena 64 B"
+  void parse_program_lines(size_t index) {
     TextLine& line = lines_.take(concat("'program ", index, "'"));
     line.expect(concat("program ", index));
     int devices = devices_;
-    if (programs_ > 1) {
+    int roles = 1;
+    if (programs_ > 1 || !line.at_end()) {
       devices = line.index(kMostDevices + 1);
+      if (line.take("roles, each")) {
+        roles = std::exchange(devices, line.index(kMostDevices + 1));
+        if (roles < 2) line.fail(concat(roles, " roles share a program"));
+      }
       if (!line.take("devices")) line.expect("device");
       line.expect(", arena");
       skip_bytes(line);
@@ -178,6 +198,7 @@ class PlanParser {
     const int stage = usual_stage(plan_, static_cast<int>(index));
     plan_.programs.push_back(parse_program(lines_, {stage, plan_.transfers.size(), length_}));
     plan_.programs.back().devices = devices;
+    plan_.programs.back().roles = roles;
   }
 
   void parse_tied(TextLine& line) {
@@ -187,13 +208,13 @@ class PlanParser {
       if (!gradients.empty()) line.expect(",");
       line.expect("gradient");
       const int gradient = line.small_integer();
-      line.expect("of program");
-      const int program = line.index(plan_.programs.size());
-      const size_t count = plan_.programs[static_cast<size_t>(program)].gradients.size();
+      line.expect("of role");
+      const int role = line.index(plan_.roles());
+      const size_t count = plan_.program_of(static_cast<size_t>(role)).gradients.size();
       if (gradient < 0 || static_cast<size_t>(gradient) >= count) {
         line.fail(concat("gradient ", gradient, " of ", count));
       }
-      gradients.push_back({program, gradient});
+      gradients.push_back({role, gradient});
     }
     plan_.tied.push_back(std::move(gradients));
   }
@@ -202,6 +223,7 @@ class PlanParser {
   const size_t length_;  // nothing in the text is more numerous than its letters
   size_t programs_ = 0;
   int devices_ = 1;
+  std::vector<std::pair<int, TextLine>> named_roles_;
   Plan plan_;
 };
 

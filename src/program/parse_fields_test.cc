@@ -45,6 +45,7 @@ enum Calls : size_t { kMul, kSum, kCat, kRelu, kNeg, kToSparse, kSparseNeg, kRea
 const Change kChanges[] = {
     // The plan.
     {"Programs", [](Plan& p) { p.programs.push_back(p.programs[1]); }},
+    {"Roles", [](Plan& p) { p.programs[1].roles = 3; }},
     {"Remarks", [](Plan& p) { p.remarks.pop_back(); }},
     {"RemarkOfSeveralLines", [](Plan& p) { p.remarks[0] = "a\n\"b\""; }},
     {"RemarkOfNothing", [](Plan& p) { p.remarks[0] = ""; }},
@@ -52,7 +53,7 @@ const Change kChanges[] = {
     {"Replicas", [](Plan& p) { p.replicas = 1; }},
     {"Seed", [](Plan& p) { p.seed = 1.0 / 3; }},
     {"LossParts", [](Plan& p) { p.loss_parts = 2; }},
-    {"LossProgram", [](Plan& p) { p.loss.program = 0; }},
+    {"LossRole", [](Plan& p) { p.loss.role = 0; }},
     {"LossDevices", [](Plan& p) { p.loss.devices = 2; }},
     {"LossOfDevicesAlike",
      [](Plan& p) {
@@ -64,7 +65,7 @@ const Change kChanges[] = {
     {"OneMetricMore", [](Plan& p) { p.metrics.push_back(p.metrics[0]); }},
     {"MergedMetricName", [](Plan& p) { p.metrics[0].name = "a \"b\""; }},
     {"MergedMetricCollection", [](Plan& p) { p.metrics[0].collection = ""; }},
-    {"MetricProgram", [](Plan& p) { p.metrics[0].program = 1; }},
+    {"MetricRole", [](Plan& p) { p.metrics[0].role = 1; }},
     {"MetricMerge",
      [](Plan& p) {
        p.metrics[0].merge = SliceMerge::kConcat;
@@ -73,7 +74,7 @@ const Change kChanges[] = {
     {"TransferFrom", [](Plan& p) { p.transfers[0].from = 1; }},
     {"TransferTo", [](Plan& p) { p.transfers[0].to = 0; }},
     {"TransferName", [](Plan& p) { p.transfers[0].name = "weights 0 to forward 1"; }},
-    {"TransferNameInQuotes", [](Plan& p) { p.transfers[0].name = "a, program \"0\""; }},
+    {"TransferNameInQuotes", [](Plan& p) { p.transfers[0].name = "a, role \"0\""; }},
     {"TransferItems", [](Plan& p) { p.transfers[0].items.pop_back(); }},
     {"TransferBatchDim", [](Plan& p) { p.transfers[0].items[1].batch_dim = 0; }},
     {"TransferRows",
@@ -86,7 +87,7 @@ const Change kChanges[] = {
        p.transfers.clear();
        for (auto& program : p.programs) program.instructions.pop_back();
      }},
-    {"TiedProgram", [](Plan& p) { p.tied[0][0].program = 1; }},
+    {"TiedRole", [](Plan& p) { p.tied[0][0].role = 1; }},
     {"TiedGradient", [](Plan& p) { p.tied[0][1].gradient = 1; }},
     {"TiedNothing",
      [](Plan& p) {
@@ -197,6 +198,8 @@ const Change kChanges[] = {
     {"SlotLayout", of_slot(9, [](Slot& s) { s.type = type({4}); })},
     {"SlotSizes", of_slot(11, [](Slot& s) { s.type = type({3}); })},
     {"SlotStrides", of_slot(11, [](Slot& s) { s.type.strides = {2}; })},
+    {"SlotByRole", of_slot(4, [](Slot& s) { s.by_role = 2; })},
+    {"SlotOfALeafByRole", of_slot(2, [](Slot& s) { s.by_role = -1; })},
     {"SlotOffset", of_slot(11, [](Slot& s) { s.type.offset = 1; })},
     // A call.
     {"Operator", of_call(kRelu, [](Call& c) { c.op = call("aten::neg", "", {}, {}).op; })},
@@ -213,6 +216,11 @@ const Change kChanges[] = {
     {"OperandUndefined", of_call(kMul, [](Call& c) { c.operands[1].slots = {kNoSlot}; })},
     {"OperandOfNoTensors", of_call(kCat, [](Call& c) { c.operands[0].slots = {}; })},
     {"OperandConstant", of_call(kSum, [](Call& c) { c.operands[1] = constant(6); })},
+    {"OperandByRole", of_call(kSum,
+                              [](Call& c) {
+                                c.operands[1] = constant(6);
+                                c.operands[1].by_role = 2;
+                              })},
     {"Operands", of_call(kSum, [](Call& c) { c.operands.pop_back(); })},
     {"Results", of_call(kRelu,
                         [](Call& c) {
@@ -279,11 +287,11 @@ const Change kChanges[] = {
                                      i.kind = Instruction::Kind::kReduce;
                                      i.group = 3;
                                    })},
-    {"ReduceOverPrograms", of_instruction(kFirstUpdate,
-                                          [](Instruction& i) {
-                                            i.kind = Instruction::Kind::kReduce;
-                                            i.over = Instruction::Over::kPrograms;
-                                          })},
+    {"ReduceOverRoles", of_instruction(kFirstUpdate,
+                                       [](Instruction& i) {
+                                         i.kind = Instruction::Kind::kReduce;
+                                         i.over = Instruction::Over::kRoles;
+                                       })},
     {"ClipEachReplica", of_instruction(kFirstUpdate,
                                        [](Instruction& i) {
                                          i.kind = Instruction::Kind::kClip;
@@ -337,7 +345,7 @@ const Change kChanges[] = {
      of_instruction(kFirstLoad, [](Instruction& i) { i.over = Instruction::Over::kAll; })},
     {"LoadLeaves", of_instruction(kFirstLoad, [](Instruction& i) { i.leaves = {1}; })},
     {"UpdateOver",
-     of_instruction(kFirstUpdate, [](Instruction& i) { i.over = Instruction::Over::kPrograms; })},
+     of_instruction(kFirstUpdate, [](Instruction& i) { i.over = Instruction::Over::kRoles; })},
     {"UpdateLeaves", of_instruction(kFirstUpdate,
                                     [](Instruction& i) {
                                       i.leaves = {0, 2};

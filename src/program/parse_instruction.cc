@@ -80,8 +80,8 @@ class InstructionParser {
   bool parse_over() {
     if (line_.take("over replicas")) {
       made_.over = Instruction::Over::kReplicas;
-    } else if (line_.take("over programs")) {
-      made_.over = Instruction::Over::kPrograms;
+    } else if (line_.take("over roles")) {
+      made_.over = Instruction::Over::kRoles;
     } else if (line_.take("each replica")) {
       made_.over = Instruction::Over::kReplica;
     } else if (line_.take("all")) {

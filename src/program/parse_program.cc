@@ -200,6 +200,7 @@ class ProgramParser {
       }
     } else {
       operand.constant = parse_constant(line, form.element);
+      if (operand.constant.isInt() && line.take("by role")) operand.by_role = line.integer();
     }
     return operand;
   }

@@ -38,7 +38,8 @@ SlotId SlotParser::parse_use(TextLine& line) {
 SlotId SlotParser::parse_definition(TextLine& line) {
   if (line.take("_")) return kNoSlot;
   const SlotId id = parse_name(line);
-  Written written{parse_type(line), line, {}, {}, {}, {}};
+  Written written{parse_type(line), line, {}, {}, {}, {}, 0};
+  if (line.take("by role")) written.by_role = line.integer();
   if (line.take("@")) {
     written.offset = parse_place(line);
     if (written.type.layout != c10::kStrided) line.fail("only dense tensors lie in the arena");
@@ -63,9 +64,9 @@ SlotId SlotParser::parse_definition(TextLine& line) {
 void SlotParser::check_again(const TextLine& line, SlotId id, const Written& again) const {
   const auto found = written_.find(id);
   if (found == written_.end()) return;
-  const bool same = found->second.type.same_place(again.type) &&
-                    found->second.offset == again.offset && !again.buffer && !again.made &&
-                    !again.leaf;
+  const bool same =
+      found->second.type.same_place(again.type) && found->second.by_role == again.by_role &&
+      found->second.offset == again.offset && !again.buffer && !again.made && !again.leaf;
   if (!same) line.fail(concat("s", id, " was something else before"));
 }
 
@@ -114,6 +115,7 @@ void SlotParser::place_slots(Program& program, const std::vector<SlotMaker>& mak
       slot = usual_place(program, id, maker);
     }
     slot.type = written.type;
+    slot.by_role = written.by_role;
   }
 }
 

@@ -38,6 +38,7 @@ class SlotParser {
     std::optional<int> buffer;
     std::optional<int> made;       // by an operator, with that index
     std::optional<TextLine> leaf;  // at the name of the leaf that it is a view of
+    int64_t by_role = 0;
   };
   struct WrittenBuffer {
     Buffer buffer;

@@ -23,7 +23,7 @@ std::vector<ProgramMesh> meshes_of(const Plan& plan) {
   for (const Program& program : plan.programs) {
     int& before = devices[program.stage];
     first_parts.push_back(before);
-    before += program.devices;
+    before += program.roles * program.devices;
   }
   std::vector<ProgramMesh> meshes;
   for (const Program& program : plan.programs) {

@@ -2,10 +2,10 @@
 //
 //   mesh      replica 2 x part 4, parts 0 to 3     one Program that all devices of a stage share
 //   mesh      replica 1 x part 2, part 1           the second of the devices that operators are cut
-//                                                  over, which have a Program each
+//                                                  over, which has other work than the first
 //
-// All of it follows from the number of replicas, and from the stages and devices of the Programs:
-// those of one stage have consecutive parts, in their order.
+// All of it follows from the number of replicas, and from the stages, roles and devices of the
+// Programs: those of one stage have consecutive parts, in their order.
 #pragma once
 
 #include <set>

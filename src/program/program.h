@@ -1,5 +1,5 @@
-// Plan: what runs, from the first row that is loaded to the last parameter that is updated. One
-// Program for each role in the cluster, over numbered slots.
+// Plan: what runs, from the first row that is loaded to the last parameter that is updated.
+// Programs over numbered slots, for the roles in the cluster.
 //
 //   slots          where each tensor lies: in the device's arena at a fixed place, in a tensor of
 //                  the user's, or wherever the operator makes it (sparse tensors)
@@ -49,7 +49,9 @@ struct PlanLeaf {
   int index = 0;     // kInput: place in the batch
   std::string name;  // kTensor
   SlotId slot = kNoSlot;
-  Shard shard = {};  // where the device has a part of it
+  // Where the device has a part of it. Of roles that share the program the first has this one, each
+  // further one the next.
+  Shard shard = {};
 };
 
 struct Slot {
@@ -58,6 +60,9 @@ struct Slot {
   Where where = Where::kArena;
   int index = 0;  // kArena: buffer; kLeaf: leaf
   TensorType type;
+  // What the offset grows by from one role to the next that shares the program: its piece of a
+  // leaf, or of a value that all of them have, is a view.
+  int64_t by_role = 0;
 };
 
 struct Operand {
@@ -66,6 +71,7 @@ struct Operand {
   Kind kind = Kind::kConstant;
   std::vector<SlotId> slots;
   c10::IValue constant;
+  int64_t by_role = 0;  // what a constant integer grows by, as Slot::by_role
 };
 
 struct Call {
@@ -121,8 +127,8 @@ struct Instruction {
   };
   // Whose gradients are added up (kReduce), or clipped together (kClip).
   enum class Over : uint8_t {
-    kReplicas,  // kReduce: of all devices that run this program
-    kPrograms,  // kReduce: of all programs that use a parameter as well: it is tied
+    kReplicas,  // kReduce: of all devices of the role
+    kRoles,     // kReduce: of all roles that use a parameter as well: it is tied
     kReplica,   // kClip: of one replica, before they are reduced
     kAll,       // kClip: those that are reduced
   };
@@ -135,8 +141,9 @@ struct Instruction {
   std::vector<int> leaves;      // kMerge, kGather: indices into Program::leaves
   int first_call = 0;           // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
-  int group = 0;     // kReduce: its number in the order of their starts
-  int transfer = 0;  // kSend, kReceive: index into Plan::transfers
+  int group = 0;  // kReduce: its number in the order of their starts
+  // kSend, kReceive: index into Plan::transfers. Each further role of the program has the next.
+  int transfer = 0;
   // kSend, kReceive: one for each of the transfer's values. kLoad: one for each leaf, where a micro
   // batch does not lie at the leaves' own places; kNoSlot for what is not loaded.
   std::vector<SlotId> slots;
@@ -150,7 +157,7 @@ struct Transfer {
   // What a device of the sender has of the rows of a device of the receiver, counted in one
   // replica.
   struct Rows {
-    int from = 0;  // devices of their program
+    int from = 0;  // devices of their role
     int to = 0;
     int64_t first = 0;  // in what the sender has
     int64_t place = 0;  // in what the receiver has
@@ -163,7 +170,7 @@ struct Transfer {
     std::vector<Rows> rows = {};  // who sends which of them to whom
   };
 
-  int from = 0;  // programs
+  int from = 0;  // roles
   int to = 0;
   std::string name;  // "forward 0 to forward 1"
   std::vector<Item> items;
@@ -186,8 +193,9 @@ struct SegmentOutputs {
   std::vector<PlanMetric> metrics;
 };
 
-// What one role runs, and the memory that it runs in. Devices that do the same work share a
-// Program.
+// What a role runs, and the memory that it runs in. Devices that do the same work share a Program:
+// those of a role, which have other rows, and roles one behind the other whose operators are cut
+// alike. What differs from role to role is said by `by_role`, and by the shards of leaves.
 struct Program {
   std::vector<Instruction> instructions;
   std::vector<PlanLeaf> leaves;
@@ -202,7 +210,8 @@ struct Program {
   // devices sums have another order than in the recorded run.
   double guard_tolerance = 0;
   int64_t arena_bytes = 0;
-  int devices = 1;  // of one replica: each takes one part of its micro batch
+  int roles = 1;    // that share it
+  int devices = 1;  // of one role of one replica: each takes one part of its micro batch
   int stage = 0;    // in the schedule; where operators are cut over devices several have the same
 
   // Whether it reads the batch: in a pipeline the first stage does.
@@ -213,11 +222,26 @@ struct Program {
   }
 };
 
+// A role: who runs a Program.
+struct PlanRole {
+  PlanRole(const Program& runs, int number = 0)  // NOLINT: one that has a program alone
+      : program(runs), index(number) {}
+
+  const Program& program;
+  int index;  // among those that share the program
+
+  // What this role has where the program says it of the first.
+  Shard shard(int leaf) const;
+  TensorType type(SlotId slot) const;
+  c10::IValue constant(const Operand& operand) const;
+  int transfer(const Instruction& instruction) const { return instruction.transfer + index; }
+};
+
 // The loss or a metric of a step: how what devices and micro batches have of it becomes one.
 struct PlanOutput {
   std::string collection;  // of a metric
   std::string name;
-  int program = 0;                       // that computes it; of several the last
+  int role = 0;                          // that computes it; of several the last
   int devices = 1;                       // of one replica that have it
   bool all_alike = false;                // each of them has that of all rows of the micro batch
   SliceMerge merge = SliceMerge::kMean;  // else: of their rows, to that of all
@@ -228,28 +252,29 @@ struct PlanOutput {
 };
 
 struct Plan {
-  // One a role: in a pipeline one a stage, and one a device where operators are cut over devices.
+  // In the order of the roles that run them. Roles: in a pipeline one a stage, and one a device
+  // where operators are cut over devices.
   std::vector<Program> programs;
   // How operators and parameters are cut, and what is not: for whoever reads the plan.
   std::vector<std::string> remarks;
   std::vector<Transfer> transfers;
   Schedule schedule;  // of a pipeline; without stages where there is none
-  // Parameters that several programs have a gradient of, each its own uses: the sum counts. Each
-  // entry names the gradients of one parameter.
+  // Parameters that several roles have a gradient of, each its own uses: the sum counts. Each entry
+  // names the gradients of one parameter.
   struct TiedGradient {
-    int program = 0;
+    int role = 0;
     int gradient = 0;
   };
   std::vector<std::vector<TiedGradient>> tied;
-  bool is_tied(int program, int gradient) const {
+  bool is_tied(int role, int gradient) const {
     return std::any_of(tied.begin(), tied.end(), [&](const auto& entry) {
       return std::any_of(entry.begin(), entry.end(), [&](const TiedGradient& each) {
-        return each.program == program && each.gradient == gradient;
+        return each.role == role && each.gradient == gradient;
       });
     });
   }
   int micro_batches = 1;
-  int replicas = 1;  // model replicas in the whole cluster; each runs every program
+  int replicas = 1;  // model replicas in the whole cluster; each has every role
   // The gradient of the loss of one micro batch on one device: its share in that of the step.
   double seed = 1;
   // The loss of the step is the sum of what all micro batches and devices have, over this.
@@ -261,10 +286,19 @@ struct Plan {
     return std::any_of(programs.begin(), programs.end(),
                        [](const Program& program) { return program.has_guards; });
   }
-  // Devices of one replica, in all programs.
+  // Of one replica.
+  size_t roles() const {
+    return std::accumulate(
+        programs.begin(), programs.end(), size_t{0},
+        [](size_t sum, const Program& each) { return sum + static_cast<size_t>(each.roles); });
+  }
+  PlanRole role(size_t number) const;
+  const Program& program_of(size_t role) const { return this->role(role).program; }
+  // Devices of one replica, in all roles.
   int devices_of_replica() const {
-    return std::accumulate(programs.begin(), programs.end(), 0,
-                           [](int sum, const Program& program) { return sum + program.devices; });
+    return std::accumulate(programs.begin(), programs.end(), 0, [](int sum, const Program& each) {
+      return sum + each.roles * each.devices;
+    });
   }
 };
 

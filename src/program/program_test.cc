@@ -142,7 +142,7 @@ TEST(VerifyPlan, FindsGradientsThatAreUsedBeforeTheirSumsAreThere) {
             "gradients are clipped together, all of them");
   EXPECT_EQ(complaint([&](Plan& plan) {
               reduced(plan);
-              program(plan)[2].over = Instruction::Over::kPrograms;
+              program(plan)[2].over = Instruction::Over::kRoles;
             }),
             "gradient 0 is tied and reduced over replicas, or the other way round");
 }

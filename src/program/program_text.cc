@@ -13,8 +13,14 @@
 namespace epl {
 namespace {
 
+std::string print_growth(int64_t by_role) {
+  return by_role == 0 ? "" : concat(" by role ", by_role);
+}
+
 std::string print_operand(const Operand& operand) {
-  if (operand.kind == Operand::Kind::kConstant) return print_constant(operand.constant);
+  if (operand.kind == Operand::Kind::kConstant) {
+    return print_constant(operand.constant) + print_growth(operand.by_role);
+  }
   std::vector<std::string> names;
   for (SlotId id : operand.slots) names.push_back(print_slot_name(id));
   const std::string list = join(names, ", ");
@@ -81,7 +87,8 @@ class ProgramPrinter {
     if (id == kNoSlot) return "_";
     const Slot& shown = slot(id);
     const bool first = shown_.insert(id).second;
-    std::string text = print_slot_name(id) + " " + print_type(shown.type);
+    std::string text =
+        print_slot_name(id) + " " + print_type(shown.type) + print_growth(shown.by_role);
     if (shown.where == Slot::Where::kArena) {
       text += concat(" @", offset_of(shown));
       const bool unusual = first && unusual_buffers_.count(id) != 0;
@@ -175,11 +182,8 @@ class ProgramPrinter {
   std::set<SlotId> shown_;
 };
 
-void print_unusual(const Plan& plan, size_t index, std::ostream& out) {
-  const Program& program = plan.programs[index];
-  if (program.stage != usual_stage(plan, static_cast<int>(index))) {
-    out << "stage     " << program.stage << "\n";
-  }
+void print_unusual(const Program& program, int usual_stage, std::ostream& out) {
+  if (program.stage != usual_stage) out << "stage     " << program.stage << "\n";
   if (program.has_guards != usual_guards(program)) {
     out << "guards    " << (program.has_guards ? "yes" : "no") << "\n";
   }
@@ -210,13 +214,13 @@ std::string print_words(const std::string& name) {
   const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), belongs) &&
                      name.front() != ' ' && name.back() != ' ' &&
                      name.find("  ") == std::string::npos &&
-                     name.find(", program") == std::string::npos;
+                     name.find(", role") == std::string::npos;
   return plain ? name : quoted(name);
 }
 
-void print_program(const Plan& plan, size_t program, CostText costs, std::ostream& out) {
-  print_unusual(plan, program, out);
-  ProgramPrinter(plan.programs[program], costs, out).print();
+void print_program(const Program& program, int usual_stage, CostText costs, std::ostream& out) {
+  print_unusual(program, usual_stage, out);
+  ProgramPrinter(program, costs, out).print();
 }
 
 }  // namespace epl

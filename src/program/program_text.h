@@ -1,4 +1,4 @@
-// The text of one Program of a Plan, and of the names in it. For program/text.cc alone.
+// The text of one Program of a Plan, and of the names in it.
 #pragma once
 
 #include <ostream>
@@ -11,7 +11,7 @@
 namespace epl {
 
 // All but the line that opens it.
-void print_program(const Plan& plan, size_t program, CostText costs, std::ostream& out);
+void print_program(const Program& program, int usual_stage, CostText costs, std::ostream& out);
 
 // "   3  run     step  micro batch 0", without the number.
 std::string print_instruction(const Program& program, size_t index);

@@ -34,15 +34,16 @@ size_t begin_of_end(const Program& program) {
 
 namespace {
 
-std::vector<EndPhase> phases_of(const Plan& plan, size_t program) {
+std::vector<EndPhase> phases_of(const Plan& plan, size_t role) {
   std::vector<EndPhase> phases;
-  const auto& instructions = plan.programs[program].instructions;
-  for (size_t i = begin_of_end(plan.programs[program]); i < instructions.size(); ++i) {
+  const Program& program = plan.program_of(role);
+  const auto& instructions = program.instructions;
+  for (size_t i = begin_of_end(program); i < instructions.size(); ++i) {
     const Instruction& each = instructions[i];
     const bool goes_on =
         !phases.empty() && phases.back().kind == each.kind && phases.back().over == each.over;
     if (!goes_on) phases.push_back({each.kind, each.over, {}});
-    phases.back().instructions.push_back({static_cast<int>(program), &each});
+    phases.back().instructions.push_back({static_cast<int>(role), &each});
   }
   return phases;
 }
@@ -51,15 +52,14 @@ std::vector<EndPhase> phases_of(const Plan& plan, size_t program) {
 
 std::vector<EndPhase> end_of_step(const Plan& plan) {
   std::vector<EndPhase> all = phases_of(plan, 0);
-  for (size_t program = 1; program < plan.programs.size(); ++program) {
-    const std::vector<EndPhase> own = phases_of(plan, program);
-    EPL_ASSERT(own.size() == all.size(),
-               concat("program ", program, " ends its step in ", own.size(),
-                      " phases, and program 0 in ", all.size()));
+  for (size_t role = 1; role < plan.roles(); ++role) {
+    const std::vector<EndPhase> own = phases_of(plan, role);
+    EPL_ASSERT(own.size() == all.size(), concat("role ", role, " ends its step in ", own.size(),
+                                                " phases, and role 0 in ", all.size()));
     for (size_t i = 0; i < own.size(); ++i) {
-      EPL_ASSERT(own[i].kind == all[i].kind && own[i].over == all[i].over,
-                 concat("phase ", i, " of the end of program ", program,
-                        " is another one than that of program 0"));
+      EPL_ASSERT(
+          own[i].kind == all[i].kind && own[i].over == all[i].over,
+          concat("phase ", i, " of the end of role ", role, " is another one than that of role 0"));
       all[i].instructions.insert(all[i].instructions.end(), own[i].instructions.begin(),
                                  own[i].instructions.end());
     }

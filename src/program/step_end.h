@@ -27,15 +27,15 @@ bool ends_step(Instruction::Kind kind);
 // Where the end of a program begins: an index into its instructions.
 size_t begin_of_end(const Program& program);
 
-// Instructions of one kind, one after the other, of all programs.
+// Instructions of one kind, one after the other, of all roles.
 struct EndPhase {
   Instruction::Kind kind = Instruction::Kind::kUpdate;
   Instruction::Over over = Instruction::Over::kReplicas;
-  struct OfProgram {
-    int program = 0;
+  struct OfRole {
+    int role = 0;
     const Instruction* instruction = nullptr;  // of the plan
   };
-  std::vector<OfProgram> instructions;
+  std::vector<OfRole> instructions;
 };
 
 // The phases of a plan, in order. Throws where programs do not have the same.

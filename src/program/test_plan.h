@@ -126,7 +126,7 @@ inline Plan pipeline_plan() {
                           {{forward, 1, 0}, {backward, 1, 0}, {forward, 1, 1}, {backward, 1, 1}}};
   plan.transfers = {{0, 1, "forward 0 to forward 1", {{-1}, {-1}}}};
   plan.tied = {{{0, 0}, {1, 0}}};
-  plan.loss.program = 1;
+  plan.loss.role = 1;
   plan.seed = 0.25;
   plan.loss_parts = 4;
   plan.metrics.resize(1);
@@ -157,7 +157,7 @@ inline std::string describe(const Call& call) {
              join(call.results, ","), " frees ", join(call.frees, ","));
   for (const auto& operand : call.operands) {
     text += concat("; ", static_cast<int>(operand.kind), " ", join(operand.slots, ","), " ",
-                   describe(operand.constant));
+                   describe(operand.constant), " ", operand.by_role);
   }
   return call.expects ? text + " expects " + describe(*call.expects) : text;
 }
@@ -208,7 +208,7 @@ inline std::string describe(const Program& program) {
     const Slot& slot = program.slots[i];
     out << "s" << i << " " << static_cast<int>(slot.where) << " " << slot.index << " "
         << slot.type.dtype << " " << slot.type.layout << " " << join(slot.type.sizes, ",") << " "
-        << join(slot.type.strides, ",") << " " << slot.type.offset << "\n";
+        << join(slot.type.strides, ",") << " " << slot.type.offset << " " << slot.by_role << "\n";
   }
   for (const auto& buffer : program.buffers) {
     out << "buffer " << buffer.bytes << " " << buffer.offset << "\n";
@@ -225,7 +225,7 @@ inline std::string describe(const Program& program) {
   for (const auto& each : program.gradients) out << "gradient " << each.leaf << each.slot << "\n";
   out << "writes " << join(program.written_leaves, ",") << " guards " << program.has_guards << " "
       << print_constant(program.guard_tolerance) << " arena " << program.arena_bytes << " devices "
-      << program.devices << " stage " << program.stage << "\n";
+      << program.devices << " roles " << program.roles << " stage " << program.stage << "\n";
   return out.str();
 }
 
@@ -242,7 +242,7 @@ inline std::string describe(const Schedule& schedule) {
 }
 
 inline std::string describe(const PlanOutput& output) {
-  return concat(output.collection, " ", output.name, " program ", output.program, " devices ",
+  return concat(output.collection, " ", output.name, " role ", output.role, " devices ",
                 output.devices, output.all_alike ? " alike " : " ", static_cast<int>(output.merge),
                 " ", output.batch_dim, "\n");
 }
@@ -262,7 +262,7 @@ inline std::string describe(const Plan& plan) {
     out << "\n";
   }
   for (const auto& gradients : plan.tied) {
-    for (const auto& each : gradients) out << each.program << "." << each.gradient << " ";
+    for (const auto& each : gradients) out << each.role << "." << each.gradient << " ";
     out << "\n";
   }
   out << plan.micro_batches << " " << plan.replicas << " " << print_constant(plan.seed) << " "

@@ -52,16 +52,17 @@ void print_rows(const Transfer& transfer, std::ostream& out) {
 
 // Who hands what to whom, and how many bytes of one micro batch.
 std::string print_transfer(const Plan& plan, const Transfer& transfer) {
-  const Program& sender = plan.programs[static_cast<size_t>(transfer.from)];
+  const PlanRole role = plan.role(static_cast<size_t>(transfer.from));
+  const Program& sender = role.program;
   const auto number = static_cast<int>(&transfer - plan.transfers.data());
   int64_t bytes = 0;
   for (const auto& instruction : sender.instructions) {
     const bool first = instruction.kind == Instruction::Kind::kSend &&
-                       instruction.transfer == number && instruction.micro_batch == 0;
+                       role.transfer(instruction) == number && instruction.micro_batch == 0;
     if (!first) continue;
     for (SlotId id : instruction.slots) bytes += slot_bytes(sender, id);
   }
-  return concat(print_words(transfer.name), ", program ", transfer.from, " to ", transfer.to, ": ",
+  return concat(print_words(transfer.name), ", role ", transfer.from, " to ", transfer.to, ": ",
                 transfer.items.size(), transfer.items.size() == 1 ? " value, " : " values, ",
                 human_bytes(bytes * sender.devices), " a micro batch");
 }
@@ -69,16 +70,17 @@ std::string print_transfer(const Plan& plan, const Transfer& transfer) {
 std::string print_tied(const std::vector<Plan::TiedGradient>& gradients) {
   std::vector<std::string> parts;
   for (const auto& each : gradients) {
-    parts.push_back(concat("gradient ", each.gradient, " of program ", each.program));
+    parts.push_back(concat("gradient ", each.gradient, " of role ", each.role));
   }
   return join(parts, ", ");
 }
 
-std::string print_role(const Plan& plan, size_t program) {
-  if (plan.programs.size() == 1) return "";
-  const Program& role = plan.programs[program];
-  return concat("  ", role.devices, role.devices == 1 ? " device" : " devices", ", arena ",
-                human_bytes(role.arena_bytes));
+// Nothing of the only program of a plan with one role.
+std::string print_roles(const Plan& plan, const Program& program) {
+  if (plan.roles() == 1) return "";
+  const std::string roles = program.roles == 1 ? "" : concat(program.roles, " roles, each ");
+  return concat("  ", roles, program.devices, program.devices == 1 ? " device" : " devices",
+                ", arena ", human_bytes(program.arena_bytes));
 }
 
 // How what devices have of an output becomes one; nothing where one has it.
@@ -101,15 +103,14 @@ std::string print_merge(const PlanOutput& output) {
 // Nothing of a loss that is that of one micro batch on one device.
 void print_outputs(const Plan& plan, std::ostream& out) {
   const std::string merge = print_merge(plan.loss);
-  const bool plain =
-      plan.loss.program == 0 && merge.empty() && plan.seed == 1 && plan.loss_parts == 1;
+  const bool plain = plan.loss.role == 0 && merge.empty() && plan.seed == 1 && plan.loss_parts == 1;
   if (!plain) {
-    out << "loss      program " << plan.loss.program << merge << ", over "
+    out << "loss      role " << plan.loss.role << merge << ", over "
         << print_constant(plan.loss_parts) << ", seed " << print_constant(plan.seed) << "\n";
   }
   for (const auto& metric : plan.metrics) {
-    out << "metric    " << quoted(metric.name) << " of " << quoted(metric.collection)
-        << ", program " << metric.program << print_merge(metric) << "\n";
+    out << "metric    " << quoted(metric.name) << " of " << quoted(metric.collection) << ", role "
+        << metric.role << print_merge(metric) << "\n";
   }
 }
 
@@ -133,11 +134,12 @@ std::string print_plan(const Plan& plan, CostText costs) {
   for (const auto& gradients : plan.tied) out << "tied      " << print_tied(gradients) << "\n";
   const std::vector<ProgramMesh> meshes = meshes_of(plan);
   for (size_t i = 0; i < plan.programs.size(); ++i) {
-    out << "program " << i << print_role(plan, i) << "\n";
+    const Program& program = plan.programs[i];
+    out << "program " << i << print_roles(plan, program) << "\n";
     if (meshes[i].mesh.size() != 1) {
-      out << "mesh      " << print_mesh(meshes[i], plan.programs[i].devices) << "\n";
+      out << "mesh      " << print_mesh(meshes[i], program.roles * program.devices) << "\n";
     }
-    print_program(plan, i, costs, out);
+    print_program(program, usual_stage(plan, static_cast<int>(i)), costs, out);
   }
   return out.str();
 }

@@ -17,18 +17,25 @@
 //
 // Behind the plan's first line stand shares in loss and metrics, where there are several:
 //
-//   loss      program 1, 2 devices, mean, over 8.0, seed 0.125
-//   metric    "hits" of "GLOBAL_SUM", program 1, 2 devices, sum
+//   loss      role 1, 2 devices, mean, over 8.0, seed 0.125
+//   metric    "hits" of "GLOBAL_SUM", role 1, 2 devices, sum
 //
 // Behind a program's first line stands its mesh, where that has several devices
 // (program/plan_mesh.h):
 //
 //   mesh      replica 2 x part 4, parts 0 to 3
 //
+// Roles that share a program are counted through all programs. What grows from one of them to the
+// next stands behind the offset of a slot, or behind an integer; a shard is that of the first:
+//
+//   program 1  3 roles, each 1 device, arena 1.5 MiB
+//       s5 f32[2,8]+16 by role 16 = "fc.weight" [2:4 of 8 in dim 0]
+//       s9 i64[4] @512 = epl_rows::index_in_piece.out(s1, 2 by role 2, 8, None, False)  forward 0
+//
 // All that a Plan holds is in the text, written or by the rules of program/text_rules.h: what is as
 // they say does not print. Then comes what is not as usual of the whole:
 //
-//   stage     1             of the schedule, where it is not the program's own number
+//   stage     1             of the schedule, where it is not the number of the program's first role
 //   guards    yes           a run may find other values than recorded, though no call expects any
 //   tolerance 1e-06         of guards
 //   arena     330 bytes     where it does not end with its last buffer

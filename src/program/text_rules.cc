@@ -179,7 +179,10 @@ bool usual_guards(const Program& program) {
 }
 
 int usual_stage(const Plan& plan, int program) {
-  return plan.schedule.stages.empty() ? 0 : program;
+  if (plan.schedule.stages.empty()) return 0;
+  int first_role = 0;
+  for (int i = 0; i < program; ++i) first_role += plan.programs[static_cast<size_t>(i)].roles;
+  return first_role;
 }
 
 SegmentTask usual_task(const std::string& segment) {

@@ -65,6 +65,7 @@ std::vector<int64_t> usual_bytes(const Program& program, const std::vector<SlotM
 
 int64_t usual_arena(const Program& program);  // up to the end of the last buffer
 bool usual_guards(const Program& program);    // a call expects something
+// That has the number of the program's first role.
 int usual_stage(const Plan& plan, int program);
 
 struct SegmentTask {

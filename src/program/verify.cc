@@ -14,9 +14,11 @@ namespace {
 
 class Verifier {
  public:
-  Verifier(const Plan& plan, const Program& program) : plan_(plan), program_(program) {}
+  Verifier(const Plan& plan, const Program& program, int first_role)
+      : plan_(plan), program_(program), first_role_(first_role) {}
 
   void run() {
+    EPL_ASSERT(program_.roles > 0, "somebody runs a program");
     for (const auto& slot : program_.slots) verify_place(slot);
     verify_instructions();
   }
@@ -27,7 +29,11 @@ class Verifier {
   void verify_place(const Slot& slot) const {
     if (slot.where != Slot::Where::kArena) return;
     const Buffer& buffer = program_.buffers.at(static_cast<size_t>(slot.index));
-    EPL_ASSERT(slot.type.extent_bytes() <= buffer.bytes, "a slot is larger than its buffer");
+    TensorType last = slot.type;
+    last.offset += (program_.roles - 1) * slot.by_role;
+    EPL_ASSERT(slot.type.extent_bytes() <= buffer.bytes && last.extent_bytes() <= buffer.bytes &&
+                   last.offset >= 0,
+               "a slot is larger than its buffer");
     EPL_ASSERT(buffer.offset >= 0 && buffer.offset + buffer.bytes <= program_.arena_bytes,
                "a buffer lies outside of the arena");
   }
@@ -68,7 +74,7 @@ class Verifier {
     EPL_ASSERT(plan_.replicas * program_.devices == 1 ||
                    reduced_.size() + tied() == program_.gradients.size(),
                "a gradient is never reduced");
-    EPL_ASSERT(reduced_over_programs_.size() == tied(), "a tied gradient is never reduced");
+    EPL_ASSERT(reduced_over_roles_.size() == tied(), "a tied gradient is never reduced");
   }
 
   // Of the step, but for reductions, which may set out while the last micro batch is computed.
@@ -93,12 +99,14 @@ class Verifier {
   }
 
   void verify_reduction(const Instruction& reduce) {
-    const bool over_programs = reduce.over == Instruction::Over::kPrograms;
+    const bool over_roles = reduce.over == Instruction::Over::kRoles;
     for (int i : reduce.gradients) {
-      EPL_ASSERT(
-          plan_.is_tied(static_cast<int>(number()), i) == over_programs,
-          concat("gradient ", i, " is tied and reduced over replicas, or the other way round"));
-      auto& reduced = over_programs ? reduced_over_programs_ : reduced_;
+      for (int role = first_role_; role < first_role_ + program_.roles; ++role) {
+        EPL_ASSERT(
+            plan_.is_tied(role, i) == over_roles,
+            concat("gradient ", i, " is tied and reduced over replicas, or the other way round"));
+      }
+      auto& reduced = over_roles ? reduced_over_roles_ : reduced_;
       EPL_ASSERT(reduced.insert(i).second, concat("gradient ", i, " is reduced twice"));
       sent_.insert(program_.gradients[static_cast<size_t>(i)].slot);
     }
@@ -120,19 +128,17 @@ class Verifier {
     }
   }
 
-  size_t number() const { return static_cast<size_t>(&program_ - plan_.programs.data()); }
-
   // Runs of the whole program.
   size_t tasks() const {
     if (plan_.schedule.stages.empty()) return static_cast<size_t>(plan_.micro_batches);
     return plan_.schedule.stages.at(static_cast<size_t>(program_.stage)).size();
   }
 
-  // Gradients that are summed over programs as well: not by a reduce instruction.
+  // Gradients that are summed over roles as well: not by a reduce instruction.
   size_t tied() const {
     size_t count = 0;
     for (const auto& entry : plan_.tied) {
-      for (const auto& each : entry) count += static_cast<size_t>(each.program) == number() ? 1 : 0;
+      for (const auto& each : entry) count += each.role == first_role_ ? 1 : 0;
     }
     return count;
   }
@@ -212,12 +218,13 @@ class Verifier {
 
   const Plan& plan_;
   const Program& program_;
+  const int first_role_;
   std::map<int64_t, Owner> owners_;  // by first byte
   std::set<SlotId> made_;
   std::set<int> loaded_;   // micro batches
   std::set<SlotId> sent_;  // gradients whose reduction has started
   std::set<int> reduced_;
-  std::set<int> reduced_over_programs_;
+  std::set<int> reduced_over_roles_;
   std::set<int> updated_;
   size_t awaited_ = 0;  // reductions, when somebody last waited for them
   int next_call_ = 0;   // of the segment that is running in pieces
@@ -228,25 +235,29 @@ class TransferVerifier final : public PlanVisitor {
  public:
   explicit TransferVerifier(const Plan& plan) : plan_(plan) {}
 
-  void visit(size_t program, const Instruction& instruction, const Instruction* sent) override {
+  void visit(size_t role, const Instruction& instruction, const Instruction* sent) override {
     if (instruction.kind == Instruction::Kind::kSend) {
-      const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(instruction.transfer));
-      EPL_ASSERT(static_cast<size_t>(transfer.from) == program, "a program sends for another one");
+      const Transfer& transfer = transfer_of(role, instruction);
+      EPL_ASSERT(static_cast<size_t>(transfer.from) == role, "a role sends for another one");
     }
-    if (sent != nullptr) match(*sent, instruction, program);
+    if (sent != nullptr) match(*sent, instruction, role);
   }
   void visit(const EndPhase&) override {}
 
  private:
-  void match(const Instruction& send, const Instruction& receive, size_t program) const {
-    const Transfer& transfer = plan_.transfers.at(static_cast<size_t>(receive.transfer));
-    EPL_ASSERT(static_cast<size_t>(transfer.to) == program, "a program receives for another one");
+  const Transfer& transfer_of(size_t role, const Instruction& instruction) const {
+    return plan_.transfers.at(static_cast<size_t>(plan_.role(role).transfer(instruction)));
+  }
+
+  void match(const Instruction& send, const Instruction& receive, size_t role) const {
+    const Transfer& transfer = transfer_of(role, receive);
+    EPL_ASSERT(static_cast<size_t>(transfer.to) == role, "a role receives for another one");
     EPL_ASSERT(
         send.slots.size() == transfer.items.size() && receive.slots.size() == transfer.items.size(),
         "a transfer has as many slots at both ends as values");
     for (size_t i = 0; i < transfer.items.size(); ++i) {
       const auto type_at = [&](int end, SlotId slot) {
-        return plan_.programs[static_cast<size_t>(end)].slots[static_cast<size_t>(slot)].type;
+        return plan_.role(static_cast<size_t>(end)).type(slot);
       };
       const TensorType there = type_at(transfer.from, send.slots[i]);
       const TensorType here = type_at(transfer.to, receive.slots[i]);
@@ -264,7 +275,7 @@ class TransferVerifier final : public PlanVisitor {
     if (item.batch_dim < 0) return;
     const auto dim = static_cast<size_t>(item.batch_dim);
     EPL_ASSERT(dim < here.sizes.size(), "rows go along a dimension that is there");
-    const auto count = [&](int end) { return plan_.programs[static_cast<size_t>(end)].devices; };
+    const auto count = [&](int end) { return plan_.program_of(static_cast<size_t>(end)).devices; };
     std::vector<int64_t> received(static_cast<size_t>(count(transfer.to)), 0);
     for (const auto& rows : item.rows) {
       EPL_ASSERT(rows.from >= 0 && rows.from < count(transfer.from) && rows.to >= 0 &&
@@ -325,7 +336,11 @@ void verify_collectives(const Plan& plan) {
 }  // namespace
 
 void verify_plan(const Plan& plan) {
-  for (const auto& program : plan.programs) Verifier(plan, program).run();
+  int role = 0;
+  for (const auto& program : plan.programs) {
+    Verifier(plan, program, role).run();
+    role += program.roles;
+  }
   verify_collectives(plan);
   TransferVerifier transfers(plan);
   walk(plan, transfers);

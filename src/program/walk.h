@@ -1,5 +1,5 @@
-// Walks through all programs of a Plan side by side, each as far as it gets: a receive waits for
-// its send, and the end of the step for all programs. Who asks whether a plan can run, and who asks
+// Walks through all roles of a Plan side by side, each as far as it gets: a receive waits for
+// its send, and the end of the step for all roles. Who asks whether a plan can run, and who asks
 // how long it takes, see the same order.
 #pragma once
 
@@ -14,12 +14,12 @@ class PlanVisitor {
  public:
   virtual ~PlanVisitor() = default;
   // In the order of its program. `sent`: of a receive, what it waited for; else null.
-  virtual void visit(size_t program, const Instruction& instruction, const Instruction* sent) = 0;
-  // Once all programs have come to their end.
+  virtual void visit(size_t role, const Instruction& instruction, const Instruction* sent) = 0;
+  // Once all roles have come to their end.
   virtual void visit(const EndPhase& phase) = 0;
 };
 
-// Throws InternalError where a program waits for ever, or something is sent twice or to nobody.
+// Throws InternalError where a role waits for ever, or something is sent twice or to nobody.
 void walk(const Plan& plan, PlanVisitor& visitor);
 
 }  // namespace epl

@@ -14,7 +14,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
       connections_(where.connections),
       own_state_(static_cast<size_t>(replicas_.size())),
       executors_(static_cast<size_t>(replicas_.size())),
-      exchanges_(plan.programs.size()) {
+      exchanges_(plan.roles()) {
   check_state();
   make_executors();
   make_exchanges(where.exchange);
@@ -38,7 +38,8 @@ void BoundStep::make_executors() {
     LocalReplica& replica = replicas_[device];
     replica.arena.ensure(program(device).arena_bytes);
     executors_[static_cast<size_t>(device)] = std::make_unique<Executor>(
-        program(device), replica.arena, leaves_for(device), replica.streams.default_generator(),
+        plan_.role(static_cast<size_t>(place(device).role)), replica.arena, leaves_for(device),
+        replica.streams.default_generator(),
         [&replica](const at::Generator& users) { return replica.streams.of(users); });
   });
 }
@@ -51,7 +52,7 @@ void BoundStep::make_exchanges(const ExchangeOptions& options) {
     }
     if (here.empty()) continue;
     exchanges_[role] =
-        std::make_unique<GradientExchange>(plan_.programs[role], std::move(here),
+        std::make_unique<GradientExchange>(plan_.program_of(role), std::move(here),
                                            connections_.routes(static_cast<int>(role)), options);
   }
 }
@@ -74,7 +75,7 @@ void BoundStep::make_groups() {
   }
   for (const auto& gradients : plan_.tied) {
     std::vector<int> roles;
-    for (const auto& each : gradients) roles.push_back(each.program);
+    for (const auto& each : gradients) roles.push_back(each.role);
     connections_.make_group(roles);
   }
   for (const std::string& axis : axes_of_collectives(plan_)) connections_.make_groups_along(axis);
@@ -89,7 +90,7 @@ void BoundStep::bind_end() {
     BoundPhase bound;
     bound.phase = std::move(phase);
     const Kind kind = bound.phase.kind;
-    const bool ties = kind == Kind::kReduce && bound.phase.over == Over::kPrograms;
+    const bool ties = kind == Kind::kReduce && bound.phase.over == Over::kRoles;
     if (ties || kind == Kind::kClip) bound.entries = gradients_->entries_of(bound.phase);
     for (size_t entry : ties ? bound.entries : std::vector<size_t>()) {
       const int leaf = gradients_->entries()[entry].leaf;
@@ -144,14 +145,14 @@ void BoundStep::check_state() const {
     }
     return any;
   };
-  for (size_t writer = 0; writer < plan_.programs.size(); ++writer) {
-    const Program& writing = plan_.programs[writer];
+  for (size_t writer = 0; writer < plan_.roles(); ++writer) {
+    const Program& writing = plan_.program_of(writer);
     for (int index : writing.written_leaves) {
-      for (size_t other = 0; other < plan_.programs.size(); ++other) {
+      for (size_t other = 0; other < plan_.roles(); ++other) {
         // Parts write pieces, or copies of their own.
         const int of_writer = placement().stage_of(static_cast<int>(writer));
         const int of_other = placement().stage_of(static_cast<int>(other));
-        EPL_CHECK(of_other == of_writer || !touches(plan_.programs[other], index),
+        EPL_CHECK(of_other == of_writer || !touches(plan_.program_of(other), index),
                   concat("stage ", of_writer, " of the pipeline writes `",
                          writing.leaves[static_cast<size_t>(index)].name, "`, and stage ", of_other,
                          " uses it as well"),
@@ -162,13 +163,13 @@ void BoundStep::check_state() const {
 }
 
 const BoundLeaves::Leaf& BoundStep::leaf(size_t role, int index) const {
-  return leaves_.of_programs[role][static_cast<size_t>(index)];
+  return leaves_.of_roles[role][static_cast<size_t>(index)];
 }
 
 std::vector<at::Tensor> BoundStep::leaves_for(int device) {
   const auto role = static_cast<size_t>(place(device).role);
   std::vector<at::Tensor> tensors;
-  for (const auto& each : leaves_.of_programs[role]) tensors.push_back(each.tensor);
+  for (const auto& each : leaves_.of_roles[role]) tensors.push_back(each.tensor);
   const bool first = device == devices_of_role(role)[0];
   for (int index : program(device).written_leaves) {
     if (first && owns_state(role, index)) {
@@ -238,8 +239,8 @@ void BoundStep::run(int device, const std::vector<Batch>* micro_batches, DeviceR
 }
 
 void BoundStep::start_reductions(const EndPhase& reduce) {
-  for (const auto& [program, instruction] : reduce.instructions) {
-    const auto& exchange = exchanges_[static_cast<size_t>(program)];
+  for (const auto& [role, instruction] : reduce.instructions) {
+    const auto& exchange = exchanges_[static_cast<size_t>(role)];
     if (exchange != nullptr) exchange->start(*instruction);
   }
 }

@@ -32,15 +32,15 @@ struct BoundLeaves {
     at::Tensor tensor;
     bool is_parameter = false;
   };
-  std::vector<at::Tensor> users;               // by leaf: whole, as the user has them
-  std::vector<std::vector<Leaf>> of_programs;  // by program and leaf; constants may differ
+  std::vector<at::Tensor> users;            // by leaf: whole, as the user has them
+  std::vector<std::vector<Leaf>> of_roles;  // by role and leaf; constants may differ
 };
 
 // A phase of the step's end with what its instructions name, found once.
 struct BoundPhase {
   EndPhase phase;
-  std::vector<size_t> entries;  // of StepGradients: what is clipped, or summed over programs
-  // Of each entry, where it is summed over programs: the workers that have some; null: this alone.
+  std::vector<size_t> entries;  // of StepGradients: what is clipped, or summed over roles
+  // Of each entry, where it is summed over roles: the workers that have some; null: this alone.
   std::vector<Communicator*> workers;
   // Of each entry, where reduced gradients of several workers are clipped: whether this one answers
   // for it, so that each counts once in their norm.
@@ -68,7 +68,7 @@ class BoundStep {
   // Of a device of this worker.
   Place place(int device) const { return placement().place(replicas_.first + device); }
   const Program& program(int device) const {
-    return plan_.programs[static_cast<size_t>(place(device).role)];
+    return plan_.program_of(static_cast<size_t>(place(device).role));
   }
 
   // Binds anew what lies elsewhere than it did. Returns whether anything did.

@@ -31,11 +31,11 @@ void* address_of(const at::Tensor& tensor) {
 }
 
 // Where the user's whole tensor began in its storage when the step was recorded.
-int64_t recorded_offset(const Program& program, int index) {
-  const PlanLeaf& leaf = program.leaves[static_cast<size_t>(index)];
-  const TensorType& type = program.slots[static_cast<size_t>(leaf.slot)].type;
-  if (!leaf.shard.is_cut()) return type.offset;
-  return type.offset - leaf.shard.piece.begin * type.strides[static_cast<size_t>(leaf.shard.dim)];
+int64_t recorded_offset(const PlanRole& role, int index) {
+  const TensorType type = role.type(role.program.leaves[static_cast<size_t>(index)].slot);
+  const Shard shard = role.shard(index);
+  if (!shard.is_cut()) return type.offset;
+  return type.offset - shard.piece.begin * type.strides[static_cast<size_t>(shard.dim)];
 }
 
 c10::TypePtr element_type(const c10::TypePtr& type) {
@@ -102,9 +102,10 @@ void Arena::release() {
   bytes_ = 0;
 }
 
-Executor::Executor(const Program& program, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
+Executor::Executor(PlanRole role, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
                    at::Generator generator, StreamOf stream_of)
-    : program_(program),
+    : role_(role),
+      program_(role_.program),
       leaf_tensors_(std::move(leaf_tensors)),
       generator_(std::move(generator)),
       stream_of_(std::move(stream_of)),
@@ -142,7 +143,8 @@ void Executor::bind_arena() {
   for (size_t i = 0; i < program_.slots.size(); ++i) {
     const Slot& slot = program_.slots[i];
     if (slot.where != Slot::Where::kArena) continue;
-    tensors_[i] = tensor_at(storages[static_cast<size_t>(slot.index)], slot.type);
+    tensors_[i] =
+        tensor_at(storages[static_cast<size_t>(slot.index)], role_.type(static_cast<SlotId>(i)));
   }
 }
 
@@ -159,8 +161,8 @@ void Executor::bind_leaves() {
     }
     // Recorded places are relative to where the leaf lay then; it may lie elsewhere in a new
     // storage.
-    TensorType type = slot.type;
-    type.offset += leaf.storage_offset() - recorded_offset(program_, slot.index);
+    TensorType type = role_.type(static_cast<SlotId>(i));
+    type.offset += leaf.storage_offset() - recorded_offset(role_, slot.index);
     tensors_[i] = tensor_at(leaf.storage(), type);
   }
 }
@@ -188,7 +190,7 @@ c10::IValue Executor::bind_operand(const Operand& operand, const c10::TypePtr& t
   const auto at_slot = [&](SlotId slot) { return slot == kNoSlot ? at::Tensor() : tensor(slot); };
   switch (operand.kind) {
     case Operand::Kind::kConstant:
-      return bind_constant(operand.constant, type);
+      return bind_constant(role_.constant(operand), type);
     case Operand::Kind::kSlot:
       return at_slot(operand.slots[0]);
     case Operand::Kind::kList:
@@ -249,10 +251,13 @@ void Executor::load(const std::vector<at::Tensor>& batch, const std::vector<Slot
     if (leaf.kind != PlanLeaf::Kind::kInput || slot == kNoSlot) continue;
     const at::Tensor& given = batch.at(static_cast<size_t>(leaf.index));
     const at::Tensor& place = tensors_[static_cast<size_t>(slot)];
-    const int64_t before = leaf.shard.whole == 0
-                               ? 0
-                               : leaf.shard.piece.begin - rows.begin * leaf.shard.whole / rows.of;
-    place.copy_(!leaf.shard.is_cut() ? given : given.narrow(0, before, leaf.shard.piece.length));
+    const Shard shard = role_.shard(static_cast<int>(i));
+    if (!shard.is_cut()) {
+      place.copy_(given);
+      continue;
+    }
+    const int64_t before = shard.piece.begin - rows.begin * shard.whole / rows.of;
+    place.copy_(given.narrow(0, before, shard.piece.length));
   }
 }
 

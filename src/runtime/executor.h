@@ -1,4 +1,4 @@
-// Executor: runs one Program of a Plan on one device.
+// Executor: runs the Program of a role on one device.
 //
 // Binding comes first: the arena is allocated, and every slot becomes a tensor at its place that
 // stays for all steps. What is left to do for an operator is to call its kernel with arguments made
@@ -51,7 +51,7 @@ class Executor {
   // program. Where the user handed a generator to an operator, `stream_of` says what this device
   // takes for it.
   using StreamOf = std::function<at::Generator(const at::Generator&)>;
-  Executor(const Program& program, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
+  Executor(PlanRole role, const Arena& arena, std::vector<at::Tensor> leaf_tensors,
            at::Generator generator, StreamOf stream_of = {});
   ~Executor();
   Executor(const Executor&) = delete;
@@ -92,7 +92,8 @@ class Executor {
   void check_expectation(const Call& call) const;
   void take_results(BoundCall& bound);
 
-  const Program& program_;
+  const PlanRole role_;
+  const Program& program_;  // that it runs
   std::vector<at::Tensor> leaf_tensors_;
   const at::Generator generator_;
   const StreamOf stream_of_;

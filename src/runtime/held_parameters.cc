@@ -39,7 +39,7 @@ void for_each_piece_of_others(const Connections& connections, const HeldParamete
   }
 }
 
-// To all workers, where one of those with a program that lacks it does not have it.
+// To all workers, where one of those with a role that lacks it does not have it.
 void add_parameter(const Connections& connections, const HeldParameter& held,
                    const std::vector<int>& lacking, Gathering& gathering) {
   const std::vector<int> needing = connections.workers_with(lacking);
@@ -119,9 +119,9 @@ Gathering gathering_of(const Connections& connections, const HeldParameters& hel
 
 Gathering gathering_of(const Connections& connections, const HeldParameters& held,
                        const EndPhase& gather, Gather others) {
-  std::map<int, std::vector<int>> lacking;  // by leaf: the programs that name it
-  for (const auto& [program, instruction] : gather.instructions) {
-    for (int leaf : instruction->leaves) lacking[leaf].push_back(program);
+  std::map<int, std::vector<int>> lacking;  // by leaf: the roles that name it
+  for (const auto& [role, instruction] : gather.instructions) {
+    for (int leaf : instruction->leaves) lacking[leaf].push_back(role);
   }
   Gathering gathering;
   for (const auto& each : held) {

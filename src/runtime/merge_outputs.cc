@@ -55,7 +55,7 @@ void check_mergeable(const std::string& name, const std::string& collection, at:
 
 // The type of a metric is that of its slot.
 at::ScalarType type_of(const Plan& plan, const PlanOutput& metric) {
-  const Program& program = plan.programs[static_cast<size_t>(metric.program)];
+  const Program& program = plan.program_of(static_cast<size_t>(metric.role));
   for (const auto& outputs : program.outputs) {
     for (const auto& made : outputs.metrics) {
       if (made.name == metric.name) return program.slots[static_cast<size_t>(made.slot)].type.dtype;
@@ -125,7 +125,7 @@ std::map<std::string, at::Tensor> merge_metrics(const std::vector<DeviceRun>& ru
     }
     const bool local = is_local(metric.collection);
     const bool whole_replicas = devices > 0 && devices % metric.devices == 0;
-    const bool stays = local && whole_replicas && plan.programs.size() == 1;
+    const bool stays = local && whole_replicas && plan.roles() == 1;
     const bool gathers = request.workers != nullptr && !stays;
     if (gathers) parts = gather_from_workers(parts, *request.workers);
     if (metric.devices > 1) parts = join_slices(parts, micro_batches, metric);

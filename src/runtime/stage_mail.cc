@@ -44,9 +44,9 @@ StageMail::StageMail(const Plan& plan, const Placement& placement, const Cluster
     if (starts_here) outgoing_[{each.from, each.to}] = &each;
   }
   for (const auto& transfer : plan_.transfers) {
-    const auto add = [&](int program, bool sends, auto& to) {
+    const auto add = [&](int role, bool sends, auto& to) {
       to.emplace_back();
-      for (int i = 0; i < plan_.programs[static_cast<size_t>(program)].devices; ++i) {
+      for (int i = 0; i < plan_.program_of(static_cast<size_t>(role)).devices; ++i) {
         to.back().push_back(parcels_of(transfer, sends, i));
       }
     };
@@ -89,16 +89,21 @@ std::vector<StageMail::Parcel> StageMail::parcels_of(const Transfer& transfer, b
   return result;
 }
 
+size_t StageMail::number_of(const Instruction& instruction, int device) const {
+  const auto role = static_cast<size_t>(placement_.place(device).role);
+  return static_cast<size_t>(plan_.role(role).transfer(instruction));
+}
+
 const std::vector<StageMail::Parcel>& StageMail::parcels(const Instruction& instruction,
                                                          int device) const {
   EPL_ASSERT(is_move(instruction), "a send or a receive");
   const bool sends = instruction.kind == Instruction::Kind::kSend;
-  const auto& of_transfer = (sends ? sent_ : received_)[static_cast<size_t>(instruction.transfer)];
+  const auto& of_transfer = (sends ? sent_ : received_)[number_of(instruction, device)];
   return of_transfer[static_cast<size_t>(placement_.place(device).slice)];
 }
 
 int StageMail::peer_device(const Instruction& instruction, int device, const Parcel& parcel) const {
-  const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
+  const Transfer& transfer = plan_.transfers[number_of(instruction, device)];
   const bool sends = instruction.kind == Instruction::Kind::kSend;
   return placement_.device(
       {placement_.place(device).replica, sends ? transfer.to : transfer.from, parcel.peer});
@@ -107,6 +112,7 @@ int StageMail::peer_device(const Instruction& instruction, int device, const Par
 at::Tensor StageMail::piece(const Executor& executor, const Instruction& instruction, size_t item,
                             const OwnRows& rows) const {
   const at::Tensor& whole = executor.tensor(instruction.slots[item]);
+  // Transfers of roles that share a program differ in their ends alone.
   const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
   const int dim = transfer.items[item].batch_dim;
   return core_of(dim < 0 ? whole : whole.narrow(dim, rows.first, rows.count));
@@ -131,7 +137,7 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
           piece(executor, send, item, parcel.items[item]).clone(at::MemoryFormat::Contiguous));
     }
     const int peer = peer_device(send, device, parcel);
-    const LetterKey key{send.transfer, send.micro_batch, device, peer};
+    const LetterKey key{static_cast<int>(number_of(send, device)), send.micro_batch, device, peer};
     const auto found = outgoing_.find({device, peer});
     if (found == outgoing_.end()) {
       mailbox_.post(key, std::move(letter));
@@ -150,10 +156,11 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
 // In the order in which the sender's program sends.
 void StageMail::receive_all(const DeviceRoute& each) {
   const Place from = placement_.place(each.from);
-  const Program& sender = plan_.programs[static_cast<size_t>(from.role)];
+  const Program& sender = plan_.program_of(static_cast<size_t>(from.role));
   for (const auto& instruction : sender.instructions) {
     if (instruction.kind != Instruction::Kind::kSend) continue;
-    const Transfer& transfer = plan_.transfers[static_cast<size_t>(instruction.transfer)];
+    const size_t number = number_of(instruction, each.from);
+    const Transfer& transfer = plan_.transfers[number];
     for (const auto& parcel : parcels(instruction, each.from)) {
       if (peer_device(instruction, each.from, parcel) != each.to) continue;
       Letter letter;
@@ -167,7 +174,7 @@ void StageMail::receive_all(const DeviceRoute& each) {
         each.route.communicator->receive(letter.tensors.back(), each.peer_rank, 0);
       }
       letter.sent = Clock::now();
-      mailbox_.post({instruction.transfer, instruction.micro_batch, each.from, each.to},
+      mailbox_.post({static_cast<int>(number), instruction.micro_batch, each.from, each.to},
                     std::move(letter));
     }
   }
@@ -179,9 +186,10 @@ Clock::time_point StageMail::receive(int device, const Executor& executor,
   Clock::time_point sent{};
   for (const auto& parcel : parcels(receive, device)) {
     const int peer = peer_device(receive, device, parcel);
-    const LetterKey key{receive.transfer, receive.micro_batch, peer, device};
+    const size_t number = number_of(receive, device);
+    const LetterKey key{static_cast<int>(number), receive.micro_batch, peer, device};
     const Letter letter = mailbox_.take(key, meanwhile, [&] {
-      const Transfer& transfer = plan_.transfers[static_cast<size_t>(receive.transfer)];
+      const Transfer& transfer = plan_.transfers[number];
       return concat("what device ", device, " waits for from device ", peer, " (", transfer.name,
                     ", micro batch ", receive.micro_batch, ")");
     });

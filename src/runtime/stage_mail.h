@@ -58,6 +58,8 @@ class StageMail {
     std::vector<OwnRows> items;  // one a value
   };
   static std::vector<Parcel> parcels_of(const Transfer& transfer, bool sends, int slice);
+  // Of the transfer, for the role that the device has.
+  size_t number_of(const Instruction& instruction, int device) const;
   const std::vector<Parcel>& parcels(const Instruction& instruction, int device) const;
   int peer_device(const Instruction& instruction, int device, const Parcel& parcel) const;
   at::Tensor piece(const Executor& executor, const Instruction& instruction, size_t item,
@@ -70,7 +72,7 @@ class StageMail {
   Mailbox& mailbox_;
   const std::vector<DeviceRoute>& routes_;
   std::map<std::pair<int, int>, const DeviceRoute*> outgoing_;  // by devices
-  // By transfer, and by device of the program at that end.
+  // By transfer, and by device of the role at that end.
   std::vector<std::vector<std::vector<Parcel>>> sent_;
   std::vector<std::vector<std::vector<Parcel>>> received_;
   Mutex mutex_;

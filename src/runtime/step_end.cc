@@ -30,7 +30,7 @@ void StepEnd::run(const BoundPhase& bound) {
     case Instruction::Kind::kMerge:
       return step_.merge_state(phase);
     case Instruction::Kind::kReduce:
-      if (phase.over == Instruction::Over::kPrograms) return reduce_tied(bound);
+      if (phase.over == Instruction::Over::kRoles) return reduce_tied(bound);
       return step_.start_reductions(phase);
     case Instruction::Kind::kAwait:
       return step_.wait_for_reductions();

@@ -77,7 +77,7 @@ class Training {
     update_ = make_update(*optimizer_);
     BoundLeaves leaves;
     leaves.users = {at::Tensor(), at::Tensor(), a, b};
-    leaves.of_programs = {{{at::Tensor(), false}, {at::Tensor(), false}, {a, true}, {b, true}}};
+    leaves.of_roles = {{{at::Tensor(), false}, {at::Tensor(), false}, {a, true}, {b, true}}};
     step_ = std::make_unique<BoundStep>(
         plan_, leaves, BoundStep::Where{worker_.replicas, worker_.connections, {}});
     StepOptimizers optimizers;
@@ -224,8 +224,7 @@ TEST(StepEnd, RefusesToBindAClipOfAPartOfAParameter) {
   const at::Tensor b = at::ones({4});
   BoundLeaves leaves;
   leaves.users = {at::Tensor(), at::Tensor(), a, b};
-  leaves.of_programs.assign(2,
-                            {{at::Tensor(), false}, {at::Tensor(), false}, {a, true}, {b, true}});
+  leaves.of_roles.assign(2, {{at::Tensor(), false}, {at::Tensor(), false}, {a, true}, {b, true}});
   EXPECT_THROW(BoundStep(plan, leaves, {worker.replicas, connections, {}}), InternalError);
 }
 

@@ -12,8 +12,8 @@ namespace epl {
 
 std::map<int, std::vector<int>> roles_by_leaf(const Plan& plan) {
   std::map<int, std::vector<int>> roles;
-  for (size_t role = 0; role < plan.programs.size(); ++role) {
-    for (const auto& gradient : plan.programs[role].gradients) {
+  for (size_t role = 0; role < plan.roles(); ++role) {
+    for (const auto& gradient : plan.program_of(role).gradients) {
       auto& list = roles[gradient.leaf];
       const auto number = static_cast<int>(role);
       if (list.empty() || list.back() != number) list.push_back(number);
@@ -38,15 +38,15 @@ bool StepGradients::is_sparse(const Contribution& part) const {
   return program(part.device).slots[static_cast<size_t>(slot)].type.layout != c10::kStrided;
 }
 
-// In the order of the programs' updates; a tied parameter where it comes first, and the pieces of
+// In the order of the roles' updates; a tied parameter where it comes first, and the pieces of
 // one that is cut together.
 void StepGradients::find_entries() {
-  using Key = std::pair<int, int>;  // leaf, and the program where it is cut
-  const auto key_of = [&](size_t program, size_t gradient) {
-    const Program& holder = plan_.programs[program];
+  using Key = std::pair<int, int>;  // leaf, and the role where it is cut
+  const auto key_of = [&](size_t role, size_t gradient) {
+    const Program& holder = plan_.program_of(role);
     const int leaf = holder.gradients[gradient].leaf;
     const bool cut = holder.leaves[static_cast<size_t>(leaf)].shard.is_cut();
-    return Key{leaf, cut ? static_cast<int>(program) : -1};
+    return Key{leaf, cut ? static_cast<int>(role) : -1};
   };
   std::map<Key, std::vector<Contribution>> parts;
   for (size_t device = 0; device < devices_.places.size(); ++device) {
@@ -58,8 +58,8 @@ void StepGradients::find_entries() {
   std::map<int, std::vector<Key>> keys;  // by leaf
   for (const auto& [key, contributions] : parts) keys[key.first].push_back(key);
   std::set<int> seen;
-  for (size_t i = 0; i < plan_.programs.size(); ++i) {
-    const Program& holder = plan_.programs[i];
+  for (size_t i = 0; i < plan_.roles(); ++i) {
+    const Program& holder = plan_.program_of(i);
     for (const auto& instruction : holder.instructions) {
       if (instruction.kind != Instruction::Kind::kUpdate) continue;
       std::vector<size_t> group;
@@ -82,7 +82,8 @@ StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& pa
   const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(index)];
   const int role = devices_.places[first.device].role;
   const bool tied = plan_.is_tied(role, static_cast<int>(first.gradient));
-  return {index, own.name, leaf(index), parts, tied, own.shard};
+  const Shard shard = plan_.role(static_cast<size_t>(role)).shard(index);
+  return {index, own.name, leaf(index), parts, tied, shard};
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -104,7 +105,7 @@ ParameterGradient StepGradients::bound(const Entry& entry) const {
 ParameterGradient StepGradients::sum_of(const Entry& entry) const {
   const Contribution& first = entry.parts[0];
   const int role = devices_.places[first.device].role;
-  const Program& holder = plan_.programs[static_cast<size_t>(role)];
+  const Program& holder = plan_.program_of(static_cast<size_t>(role));
   const bool elsewhere = is_sparse(first) && plan_.replicas * holder.devices > 1;
   if (!elsewhere) return {entry.parameter, gradient(first), {}, {}};
   const auto index = static_cast<int>(first.gradient);
@@ -125,13 +126,12 @@ std::vector<HeldParameter> StepGradients::given() const {
     held.parameter = leaf(index);
     held.roles = roles;
     for (int role : roles) {
-      const Program& holder = plan_.programs[static_cast<size_t>(role)];
-      const PlanLeaf& own = holder.leaves[static_cast<size_t>(index)];
-      if (own.shard.is_cut()) held.shards.push_back(own.shard);
+      const Shard own = plan_.role(static_cast<size_t>(role)).shard(index);
+      if (own.is_cut()) held.shards.push_back(own);
     }
     EPL_ASSERT(held.shards.empty() || held.shards.size() == roles.size(),
                concat("`", plan_.programs[0].leaves[static_cast<size_t>(index)].name,
-                      "` is whole in one program and cut in another"));
+                      "` is whole in one role and cut in another"));
     held.readers = readers_of(held.parameter);
     given.push_back(std::move(held));
   }
@@ -205,8 +205,8 @@ bool StepGradients::has_one_of(const std::vector<int>& roles) const {
 }
 
 void StepGradients::find_readers() {
-  for (size_t role = 0; role < plan_.programs.size(); ++role) {
-    const Program& program = plan_.programs[role];
+  for (size_t role = 0; role < plan_.roles(); ++role) {
+    const Program& program = plan_.program_of(role);
     const auto number = static_cast<int>(role);
     const auto look = [&](SlotId id) {
       const Slot& slot = program.slots[static_cast<size_t>(id)];
@@ -313,9 +313,9 @@ std::vector<at::Tensor> StepGradients::reduced(const std::vector<size_t>& entrie
 }
 
 std::vector<size_t> StepGradients::entries_of(const EndPhase& phase) const {
-  std::set<std::pair<int, int>> named;  // program and gradient
-  for (const auto& [program, instruction] : phase.instructions) {
-    for (int gradient : instruction->gradients) named.insert({program, gradient});
+  std::set<std::pair<int, int>> named;  // role and gradient
+  for (const auto& [role, instruction] : phase.instructions) {
+    for (int gradient : instruction->gradients) named.insert({role, gradient});
   }
   std::vector<size_t> found;
   for (size_t i = 0; i < entries_.size(); ++i) {

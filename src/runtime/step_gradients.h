@@ -5,7 +5,7 @@
 // reads all of them and sums as it goes; where the sum is needed itself it is made in the first of
 // them.
 //
-// Which gradients an update, a clip or a sum over programs works on stands in its instructions;
+// Which gradients an update, a clip or a sum over roles works on stands in its instructions;
 // entries_of() finds them once, when a step is bound.
 #pragma once
 
@@ -127,7 +127,7 @@ class StepGradients {
   std::vector<int> readers_of(const at::Tensor& parameter) const;
   const at::Tensor& leaf(int index) const { return devices_.leaves[static_cast<size_t>(index)]; }
   const Program& program(size_t device) const {
-    return plan_.programs[static_cast<size_t>(devices_.places[device].role)];
+    return plan_.program_of(static_cast<size_t>(devices_.places[device].role));
   }
 
   const Plan& plan_;

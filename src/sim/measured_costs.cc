@@ -31,18 +31,18 @@ PlanCosts measured_costs(const Timeline& timeline, const Plan& plan) {
   std::map<TaskOfAny, double> mean = mean_task_seconds(timeline);
   const auto update = mean[{Span::Kind::kUpdate, -1}];
   PlanCosts costs = stamped_costs(plan);
-  costs.run = [mean, &plan](int program, const Instruction& run) {
+  costs.run = [mean, &plan](int role, const Instruction& run) {
     const Segment& segment =
-        plan.programs[static_cast<size_t>(program)].segments[static_cast<size_t>(run.segment)];
+        plan.program_of(static_cast<size_t>(role)).segments[static_cast<size_t>(run.segment)];
     const auto found = mean.find({span_kind(segment.kind), segment.chunk});
     const auto calls = static_cast<double>(segment.calls.size());
     const double share =
         calls == 0 ? 1 : (std::min<double>(run.end_call, calls) - run.first_call) / calls;
     return PlanCosts::Run{found == mean.end() ? 0 : found->second * share, 0};
   };
-  costs.end = [update, &plan](int program, const Instruction& instruction) {
+  costs.end = [update, &plan](int role, const Instruction& instruction) {
     if (instruction.kind != Instruction::Kind::kUpdate) return instruction.cost.seconds;
-    const auto all = plan.programs[static_cast<size_t>(program)].gradients.size();
+    const auto all = plan.program_of(static_cast<size_t>(role)).gradients.size();
     const auto some = instruction.gradients.size();
     return all == 0 ? 0 : update * static_cast<double>(some) / static_cast<double>(all);
   };

@@ -11,8 +11,8 @@
 namespace epl {
 namespace {
 
-double cost_of(const PlanCosts::OfInstruction& costs, size_t program, const Instruction& each) {
-  return costs ? costs(static_cast<int>(program), each) : 0;
+double cost_of(const PlanCosts::OfInstruction& costs, size_t role, const Instruction& each) {
+  return costs ? costs(static_cast<int>(role), each) : 0;
 }
 
 // Forward and backward of one segment.
@@ -30,21 +30,21 @@ PlanCosts::Run shared_out(const Segment& segment, const Instruction& run) {
 class Simulation final : public PlanVisitor {
  public:
   Simulation(const Plan& plan, const PlanCosts& costs)
-      : plan_(plan), costs_(costs), devices_(plan.programs.size()) {}
+      : plan_(plan), costs_(costs), devices_(plan.roles()) {}
 
-  void visit(size_t program, const Instruction& instruction, const Instruction* sent) override {
-    Device& device = devices_[program];
+  void visit(size_t role, const Instruction& instruction, const Instruction*) override {
+    Device& device = devices_[role];
     switch (instruction.kind) {
       case Instruction::Kind::kRun:
-        return run(program, instruction, device);
+        return run(role, instruction, device);
       case Instruction::Kind::kSend:
-        letters_[&instruction] = {device.free,
-                                  device.free + cost_of(costs_.send, program, instruction)};
+        letters_[key_of(role, instruction)] = {
+            device.free, device.free + cost_of(costs_.send, role, instruction)};
         return;
       case Instruction::Kind::kReceive:
-        return receive(instruction, letters_.at(sent), device);
+        return receive(instruction, letters_.at(key_of(role, instruction)), device);
       case Instruction::Kind::kReduce:
-        return reduce(program, instruction, device);
+        return reduce(role, instruction, device);
       default:
         return;
     }
@@ -54,9 +54,9 @@ class Simulation final : public PlanVisitor {
     if (phase.kind == Instruction::Kind::kAwait) return await();
     const double begin = latest();
     for (Device& device : devices_) device.free = begin;
-    for (const auto& [program, instruction] : phase.instructions) {
-      Device& device = devices_[static_cast<size_t>(program)];
-      const auto index = static_cast<size_t>(program);
+    for (const auto& [role, instruction] : phase.instructions) {
+      Device& device = devices_[static_cast<size_t>(role)];
+      const auto index = static_cast<size_t>(role);
       if (phase.kind == Instruction::Kind::kReduce) {
         reduce(index, *instruction, device);
       } else {
@@ -69,14 +69,13 @@ class Simulation final : public PlanVisitor {
 
   Timeline timeline() {
     Timeline made;
-    made.title = concat("simulated, ", plan_.programs.size(),
-                        plan_.programs.size() == 1 ? " program, " : " programs, ",
+    made.title = concat("simulated, ", plan_.roles(), plan_.roles() == 1 ? " role, " : " roles, ",
                         plan_.micro_batches, " micro batches");
     made.seconds = latest();
     for (size_t i = 0; i < devices_.size(); ++i) {
       const bool pipeline = !plan_.schedule.stages.empty();
       made.devices.push_back(
-          {pipeline ? concat("stage ", plan_.programs[i].stage) : concat("program ", i),
+          {pipeline ? concat("stage ", plan_.program_of(i).stage) : concat("role ", i),
            std::move(devices_[i].spans)});
     }
     return made;
@@ -104,10 +103,15 @@ class Simulation final : public PlanVisitor {
     device.free = span.end;
   }
 
-  void run(size_t program, const Instruction& run, Device& device) {
+  using LetterKey = std::pair<int, int>;  // transfer and micro batch
+  LetterKey key_of(size_t role, const Instruction& instruction) const {
+    return {plan_.role(role).transfer(instruction), instruction.micro_batch};
+  }
+
+  void run(size_t role, const Instruction& run, Device& device) {
     if (!costs_.run) return;
-    const Segment& segment = plan_.programs[program].segments[static_cast<size_t>(run.segment)];
-    const PlanCosts::Run cost = costs_.run(static_cast<int>(program), run);
+    const Segment& segment = plan_.program_of(role).segments[static_cast<size_t>(run.segment)];
+    const PlanCosts::Run cost = costs_.run(static_cast<int>(role), run);
     add({span_kind(segment.kind), segment.chunk, run.micro_batch, device.free,
          device.free + cost.own},
         device);
@@ -124,9 +128,9 @@ class Simulation final : public PlanVisitor {
         device);
   }
 
-  void reduce(size_t program, const Instruction& instruction, Device& device) const {
+  void reduce(size_t role, const Instruction& instruction, Device& device) const {
     device.reduced =
-        std::max(device.reduced, device.free) + cost_of(costs_.reduce, program, instruction);
+        std::max(device.reduced, device.free) + cost_of(costs_.reduce, role, instruction);
   }
 
   void await() {
@@ -145,16 +149,16 @@ class Simulation final : public PlanVisitor {
   const Plan& plan_;
   const PlanCosts& costs_;
   std::vector<Device> devices_;
-  std::map<const Instruction*, Letter> letters_;  // by send
+  std::map<LetterKey, Letter> letters_;
 };
 
 }  // namespace
 
 PlanCosts stamped_costs(const Plan& plan) {
   PlanCosts costs;
-  costs.run = [&plan](int program, const Instruction& run) {
+  costs.run = [&plan](int role, const Instruction& run) {
     const Segment& segment =
-        plan.programs[static_cast<size_t>(program)].segments[static_cast<size_t>(run.segment)];
+        plan.program_of(static_cast<size_t>(role)).segments[static_cast<size_t>(run.segment)];
     const bool task_of_pipeline = !plan.schedule.stages.empty();
     return task_of_pipeline ? PlanCosts::Run{run.cost.seconds, 0} : shared_out(segment, run);
   };

@@ -44,23 +44,23 @@ std::string print_home(const StateEntry& entry, const Placement& placement,
                        const ClusterShape& cluster) {
   if (!entry.home) return "R on all workers";
   if (entry.home->roles.empty()) {
-    return entry.layout().str() + " in programs of another trainer";
+    return entry.layout().str() + " in roles of another trainer";
   }
   if (!entry.layout().is_cut()) {
-    return concat("R in ", some("program", entry.home->roles), " on ",
+    return concat("R in ", some("role", entry.home->roles), " on ",
                   some("worker", StateMap::workers_of(entry, placement, cluster)));
   }
   std::vector<std::string> pieces;
   for (size_t i = 0; i < entry.home->roles.size(); ++i) {
-    const int program = entry.home->roles[i];
-    pieces.push_back(concat(program, print_shard(entry.shard(i)), " on ",
-                            some("worker", placement.workers_of(program, cluster))));
+    const int role = entry.home->roles[i];
+    pieces.push_back(concat(role, print_shard(entry.shard(i)), " on ",
+                            some("worker", placement.workers_of(role, cluster))));
   }
-  return concat(entry.layout().str(), pieces.size() == 1 ? " in program " : " in programs ",
+  return concat(entry.layout().str(), pieces.size() == 1 ? " in role " : " in roles ",
                 join(pieces, ", "));
 }
 
-// Programs that only read it are told of: they have to be brought what others change.
+// Roles that only read it are told of: they have to be brought what others change.
 std::string print_readers(const StateEntry& entry) {
   std::vector<int> only;
   for (int reader : entry.readers) {
@@ -68,7 +68,7 @@ std::string print_readers(const StateEntry& entry) {
         entry.home && std::count(entry.home->roles.begin(), entry.home->roles.end(), reader) != 0;
     if (!changes) only.push_back(reader);
   }
-  return only.empty() ? "" : concat(", read by ", some("program", only));
+  return only.empty() ? "" : concat(", read by ", some("role", only));
 }
 
 }  // namespace
@@ -112,8 +112,9 @@ void StateMap::place(const Plan& plan) {
   }
   for (StateEntry& entry : entries_) entry.readers.clear();
   std::map<std::string, Home> written;  // buffers
-  for (size_t number = 0; number < plan.programs.size(); ++number) {
-    const Program& program = plan.programs[number];
+  for (size_t number = 0; number < plan.roles(); ++number) {
+    const PlanRole role = plan.role(number);
+    const Program& program = role.program;
     std::set<int> read;
     for (const Segment& segment : program.segments) {
       for (const Call& call : segment.calls) {
@@ -132,7 +133,7 @@ void StateMap::place(const Plan& plan) {
       const PlanLeaf& own = program.leaves[static_cast<size_t>(leaf)];
       Home& home = written[own.name];
       home.roles.push_back(static_cast<int>(number));
-      if (own.shard.is_cut()) home.shards.push_back(own.shard);
+      if (own.shard.is_cut()) home.shards.push_back(role.shard(leaf));
     }
   }
   for (const auto& [name, home] : written) {
@@ -148,24 +149,24 @@ std::vector<int> StateMap::workers_of(const StateEntry& entry, const Placement& 
   std::iota(all.begin(), all.end(), 0);
   if (!entry.home || entry.home->roles.empty()) return all;
   std::set<int> workers;
-  for (int program : entry.home->roles) {
-    for (int worker : placement.workers_of(program, cluster)) workers.insert(worker);
+  for (int role : entry.home->roles) {
+    for (int worker : placement.workers_of(role, cluster)) workers.insert(worker);
   }
   return {workers.begin(), workers.end()};
 }
 
 std::map<int, Home> homes_of(const Plan& plan) {
   std::map<int, Home> homes;
-  for (size_t number = 0; number < plan.programs.size(); ++number) {
-    const Program& program = plan.programs[number];
-    for (const PlanGradient& gradient : program.gradients) {
+  for (size_t number = 0; number < plan.roles(); ++number) {
+    const PlanRole role = plan.role(number);
+    for (const PlanGradient& gradient : role.program.gradients) {
       Home& home = homes[gradient.leaf];
       if (!home.roles.empty() && home.roles.back() == static_cast<int>(number)) continue;
       home.roles.push_back(static_cast<int>(number));
-      const PlanLeaf& own = program.leaves[static_cast<size_t>(gradient.leaf)];
-      if (own.shard.is_cut()) home.shards.push_back(own.shard);
+      const PlanLeaf& own = role.program.leaves[static_cast<size_t>(gradient.leaf)];
+      if (own.shard.is_cut()) home.shards.push_back(role.shard(gradient.leaf));
       EPL_ASSERT(home.shards.empty() || home.shards.size() == home.roles.size(),
-                 concat("`", own.name, "` is whole in one program and cut in another"));
+                 concat("`", own.name, "` is whole in one role and cut in another"));
     }
   }
   return homes;

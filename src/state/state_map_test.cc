@@ -98,11 +98,11 @@ TEST(StateMap, OfReplicasHasTheOneProgramOfAllWorkers) {
   Placement placement;
   placement.replicas = 2;
   EXPECT_EQ(print_state_map(map, placement, workers({1, 1})),
-            "parameter first f32[8,4]: R in program 0 on workers 0 1, memory\n"
-            "state first/momentum_buffer f32[8,4]: R in program 0 on workers 0 1, pages\n"
-            "parameter second f32[8,4]: R on all workers, memory, read by program 0\n"
+            "parameter first f32[8,4]: R in role 0 on workers 0 1, memory\n"
+            "state first/momentum_buffer f32[8,4]: R in role 0 on workers 0 1, pages\n"
+            "parameter second f32[8,4]: R on all workers, memory, read by role 0\n"
             "state second/momentum_buffer f32[8,4]: R on all workers, pages\n"
-            "buffer mean f32[4]: R in program 0 on workers 0 1, memory\n");
+            "buffer mean f32[4]: R in role 0 on workers 0 1, memory\n");
   EXPECT_EQ(map.layout_of("first"), Layout::whole());
 }
 
@@ -111,11 +111,11 @@ TEST(StateMap, OfAPipelineHasAParameterWhereItsStagesAreAndATiedOneInBoth) {
   map.place(plan_of(kLeaves, {{{"first", true}, {"mean", false, true}},
                               {{"first", true}, {"second", true}, {"mean"}}}));
   EXPECT_EQ(print_state_map(map, roles(2), workers({1, 1})),
-            "parameter first f32[8,4]: R in programs 0 1 on workers 0 1, memory\n"
-            "state first/momentum_buffer f32[8,4]: R in programs 0 1 on workers 0 1, pages\n"
-            "parameter second f32[8,4]: R in program 1 on worker 1, memory\n"
-            "state second/momentum_buffer f32[8,4]: R in program 1 on worker 1, pages\n"
-            "buffer mean f32[4]: R in program 0 on worker 0, memory, read by program 1\n");
+            "parameter first f32[8,4]: R in roles 0 1 on workers 0 1, memory\n"
+            "state first/momentum_buffer f32[8,4]: R in roles 0 1 on workers 0 1, pages\n"
+            "parameter second f32[8,4]: R in role 1 on worker 1, memory\n"
+            "state second/momentum_buffer f32[8,4]: R in role 1 on worker 1, pages\n"
+            "buffer mean f32[4]: R in role 0 on worker 0, memory, read by role 1\n");
 }
 
 TEST(StateMap, OfASplitHasThePieceOfEachProgram) {
@@ -127,12 +127,12 @@ TEST(StateMap, OfASplitHasThePieceOfEachProgram) {
   EXPECT_EQ(map.layout_of("first"), Layout::cut(0));
   EXPECT_EQ(map.layout_of("first/momentum_buffer"), Layout::cut(0));
   EXPECT_EQ(print_state_map(map, roles(2), workers({2})),
-            "parameter first f32[8,4]: S(0) in programs 0 [0:5 of 8 in dim 0] on worker 0, "
+            "parameter first f32[8,4]: S(0) in roles 0 [0:5 of 8 in dim 0] on worker 0, "
             "1 [5:8 of 8 in dim 0] on worker 0, memory\n"
-            "state first/momentum_buffer f32[8,4]: S(0) in programs 0 [0:5 of 8 in dim 0] on "
+            "state first/momentum_buffer f32[8,4]: S(0) in roles 0 [0:5 of 8 in dim 0] on "
             "worker 0, 1 [5:8 of 8 in dim 0] on worker 0, pages\n"
-            "parameter second f32[8,4]: R in program 0 on worker 0, memory, read by program 1\n"
-            "state second/momentum_buffer f32[8,4]: R in program 0 on worker 0, pages\n"
+            "parameter second f32[8,4]: R in role 0 on worker 0, memory, read by role 1\n"
+            "state second/momentum_buffer f32[8,4]: R in role 0 on worker 0, pages\n"
             "buffer mean f32[4]: R on all workers, memory\n");
 }
 
@@ -143,7 +143,7 @@ TEST(StateMap, OfPiecesOverWorkersSaysWhoHasWhichWithTwoReplicas) {
   const Shard back{1, {2, 2}, 4};
   map.place(plan_of({"first"}, {{{"first", true, false, front}}, {{"first", true, false, back}}}));
   EXPECT_EQ(print_state_map(map, roles(2, /*replicas=*/2), workers({1, 1, 1, 1})),
-            "parameter first f32[8,4]: S(1) in programs 0 [0:2 of 4 in dim 1] on workers 0 2, "
+            "parameter first f32[8,4]: S(1) in roles 0 [0:2 of 4 in dim 1] on workers 0 2, "
             "1 [2:4 of 4 in dim 1] on workers 1 3, memory\n");
   const StateEntry& entry = *map.find("first");
   EXPECT_EQ(StateMap::workers_of(entry, roles(2, 2), workers({1, 1, 1, 1})),
@@ -167,8 +167,8 @@ TEST(StateMap, SaysHowAndNotWhereAnotherTrainerHasPutSomething) {
   EXPECT_EQ(map.layout_of("first"), Layout::cut(0));
   EXPECT_EQ(StateMap::workers_of(*map.find("first"), Placement(), workers({1, 1})),
             (std::vector<int>{0, 1}));
-  EXPECT_EQ(print_state_map(map, Placement(), workers({1, 1})).substr(0, 78),
-            "parameter first f32[8,4]: S(0) in programs of another trainer, memory\nstate fi");
+  EXPECT_EQ(print_state_map(map, Placement(), workers({1, 1})).substr(0, 75),
+            "parameter first f32[8,4]: S(0) in roles of another trainer, memory\nstate fi");
 }
 
 TEST(StateMap, TellsNamesApart) {

@@ -36,14 +36,20 @@ std::string what_moves(const std::string& plan) {
   return text;
 }
 
-// How often an operator stands in the text, in one phase of one of the programs.
+// How often an operator stands in the text, in one phase of the programs of all roles.
 int count(const std::string& text, const std::string& op, const std::string& phase) {
   std::istringstream lines(text);
+  static const std::regex kShared(R"(program \d+  (\d+) roles, .*)");
   int found = 0;
+  int roles = 1;
   for (std::string line; std::getline(lines, line);) {
+    std::smatch several;
+    if (line.rfind("program", 0) == 0) {
+      roles = std::regex_match(line, several, kShared) ? std::stoi(several[1]) : 1;
+    }
     const bool here =
         line.find(op) != std::string::npos && line.find(")  " + phase) != std::string::npos;
-    if (here) ++found;
+    if (here) found += roles;
   }
   return found;
 }
