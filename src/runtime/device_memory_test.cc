@@ -451,5 +451,57 @@ TEST(DeviceMemory, GrowsATensorByResize) {
   EXPECT_EQ(tensor[15].item<float>(), 1);
 }
 
+TEST(DeviceMemory, LogLeavesOutWhatIsKeptAndCountsWhatIsFreed) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  c10::DataPtr older = allocate(3 * kMiB);
+  c10::DataPtr kept, besides;
+  const DeviceMemory::Log log;
+  allocate(2 * kMiB).clear();
+  kept = allocate(4 * kMiB);
+  besides = allocate(kMiB);
+  older.clear();  // makes no room for what is allocated meanwhile
+  allocate(kMiB).clear();
+  EXPECT_EQ(log.peak_besides({kept.get()}), 2 * kMiB);
+  EXPECT_EQ(log.peak_besides({}), 6 * kMiB);
+}
+
+// The temporary lies where the result comes to lie later.
+TEST(DeviceMemory, LogTellsBlocksOfOneAddressApart) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  const DeviceMemory::Log log;
+  c10::DataPtr first = allocate(kMiB);
+  void* const address = first.get();
+  first.clear();
+  const c10::DataPtr second = allocate(kMiB);
+  ASSERT_EQ(second.get(), address);
+  EXPECT_EQ(log.peak_besides({address}), kMiB);
+}
+
+TEST(DeviceMemory, LapsHaveAPeakOfTheirOwn) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  allocate(4 * kMiB).clear();
+  memory.begin_lap();
+  const c10::DataPtr held = allocate(kMiB);
+  EXPECT_EQ(memory.account().lap_peak, kMiB);
+  EXPECT_EQ(DeviceMemory::account_here().lap_peak, kMiB);
+  EXPECT_EQ(memory.account().peak, 4 * kMiB);
+}
+
+TEST(DeviceMemory, KnowsWhatItCounts) {
+  DeviceMemory memory;
+  const torch::Tensor outside = torch::ones({1024});
+  DeviceMemory::Use use(memory);
+  const torch::Tensor inside = torch::ones({1024});
+  const c10::DataPtr pages = DeviceMemory::map_pages(kMiB);
+  EXPECT_FALSE(DeviceMemory::counts(outside.data_ptr()));
+  EXPECT_TRUE(DeviceMemory::counts(inside.data_ptr()));
+  EXPECT_TRUE(DeviceMemory::counts(pages.get()));
+  EXPECT_EQ(DeviceMemory::resident(outside.data_ptr(), 4096), 4096);
+  EXPECT_EQ(DeviceMemory::resident(pages.get(), kMiB), 0);
+}
+
 }  // namespace
 }  // namespace epl
