@@ -428,11 +428,21 @@ int64_t DeviceMemory::Log::peak_besides(const std::vector<const void*>& kept) co
   // Of an address that was used several times the last block is the one that is still there.
   std::map<const void*, size_t> last;  // by address: its last entry
   for (size_t i = 0; i < entries_.size(); ++i) last[entries_[i].address] = i;
-  std::set<size_t> left_out;
+  std::set<size_t> results, expected;
   for (const void* address : kept) {
     const auto found = last.find(address);
-    if (found != last.end() && entries_[found->second].bytes > 0) left_out.insert(found->second);
+    if (found == last.end() || entries_[found->second].bytes <= 0) continue;
+    results.insert(found->second);
+    size_t first = 0;
+    while (entries_[first].bytes != entries_[found->second].bytes || expected.count(first) != 0) {
+      ++first;
+    }
+    expected.insert(first);
   }
+  return std::max(peak_without(results), peak_without(expected));
+}
+
+int64_t DeviceMemory::Log::peak_without(const std::set<size_t>& left_out) const {
   int64_t now = 0;
   int64_t most = 0;
   std::set<const void*> held;

@@ -25,6 +25,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 namespace epl {
@@ -59,7 +60,8 @@ class DeviceMemory {
   // and leaves all as it was.
   void set_limit(int64_t bytes);
 
-  // Gives segments without a used block back to the operating system.
+  // Gives segments without a used block back to the operating system, and of other segments the
+  // huge pages in which nothing lies.
   void trim();
 
   // Memory for a whole plan: 64-byte aligned, huge pages where the system grants them, in use
@@ -115,7 +117,8 @@ class DeviceMemory {
     Log& operator=(const Log&) = delete;
 
     // The most bytes that were held at once of what was allocated in the meantime, but for the
-    // memory at these addresses that is still there.
+    // memory at these addresses that is still there; or, if that is more, but for what would have
+    // met expectations in its place: an Expect is met by the first that has its size.
     int64_t peak_besides(const std::vector<const void*>& kept) const;
 
    private:
@@ -125,6 +128,7 @@ class DeviceMemory {
       int64_t bytes;  // negative: freed
     };
     void add(const void* address, int64_t bytes) { entries_.push_back({address, bytes}); }
+    int64_t peak_without(const std::set<size_t>& entries) const;
 
     std::vector<Entry> entries_;
   };

@@ -479,6 +479,30 @@ TEST(DeviceMemory, LogTellsBlocksOfOneAddressApart) {
   EXPECT_EQ(log.peak_besides({address}), kMiB);
 }
 
+// A temporary of the result's size takes the place that waits for the result.
+TEST(DeviceMemory, LogKnowsWhoMeetsExpectations) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  const DeviceMemory::Log log;
+  allocate(kMiB).clear();
+  const c10::DataPtr besides = allocate(kMiB);
+  const c10::DataPtr result = allocate(kMiB);
+  EXPECT_EQ(log.peak_besides({result.get()}), 2 * kMiB);
+}
+
+TEST(DeviceMemory, TrimGivesBackPagesInWhichNothingLies) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  torch::Tensor large = torch::ones({16 << 20}, torch::kByte);
+  const torch::Tensor small = torch::ones({64 << 10}, torch::kByte);  // keeps the segment
+  const void* const data = large.data_ptr();
+  large = torch::Tensor();
+  EXPECT_EQ(DeviceMemory::resident(data, 16 * kMiB), 16 * kMiB);
+  memory.trim();
+  EXPECT_LE(DeviceMemory::resident(data, 16 * kMiB), 4 * kMiB);
+  EXPECT_EQ(small.sum().item<int64_t>(), 64 << 10);
+}
+
 TEST(DeviceMemory, LapsHaveAPeakOfTheirOwn) {
   DeviceMemory memory;
   DeviceMemory::Use use(memory);
