@@ -98,10 +98,13 @@ inline Model resnet50(int64_t rows) {
 // Takes one training step.
 using Stepper = std::function<void()>;
 
-inline Stepper epl_stepper(const Program& program) {
+inline std::shared_ptr<Trainer> trainer_of(const Program& program) {
   auto net = program.net;
-  auto trainer = std::make_shared<Trainer>(net, *program.optimizer, program.step);
-  return [program, trainer] { trainer->step(program.batch); };
+  return std::make_shared<Trainer>(net, *program.optimizer, program.step);
+}
+
+inline Stepper epl_stepper(const Program& program) {
+  return [program, trainer = trainer_of(program)] { trainer->step(program.batch); };
 }
 
 inline double seconds(const Stepper& step) {

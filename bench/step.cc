@@ -8,7 +8,11 @@
 // steps of both must give the same parameters. Printed for each model: the medians of the step
 // times and their ratio, the peak memory of both by EPL's account and by the system's (VmHWM of a
 // side's process, less its libraries and what it held before the model was made), and what
-// recording and planning cost, counted in plain steps. The last line is one JSON object.
+// recording and planning cost, counted in plain steps; then what trainer.memory() forecasts for a
+// step, the account of a step, and the system's figure of some steps after the first ones, which
+// are recorded and looked at again. The last line is one JSON object: forecast_error is that of the
+// forecast against the account, forecast_vs_system against the system, as parts of these; null
+// where the system does not tell the peak of a part of a process's life.
 //
 // --peers lets PyTorch take turns as well, with the same networks, rows and optimizers in Python
 // (bench/peers/single.py): the eager loop and torch.compile of it.
@@ -17,6 +21,7 @@
 #include <epl/epl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -147,9 +152,17 @@ struct Measured {
   double first = 0;        // EPL's first step, which records and plans
   double plain_bytes = 0;  // by the system
   double epl_bytes = 0;
+  double forecast_bytes = 0;
+  double account_bytes = 0;                   // of a step
+  double step_bytes = 0;                      // the same by the system; 0 where it does not tell
   std::map<std::string, double> peers;        // median seconds of a step
   std::map<std::string, double> peers_first;  // of the first step
 };
+
+// What the process holds at most, but for libraries and what it held before.
+double held_bytes(double before) {
+  return bytes_of_process("VmHWM") - bytes_of_process("RssFile") - before;
+}
 
 // One side in a process of its own: see bench/turns.h.
 void serve_side(const Workload& workload, MakeStepper make) {
@@ -157,8 +170,27 @@ void serve_side(const Workload& workload, MakeStepper make) {
   const Stepper step = make(fresh(workload));
   const double first = seconds(step);
   bench::seconds_of_each(workload.chunk, step);  // warms up
-  const double peak = bytes_of_process("VmHWM") - bytes_of_process("RssFile") - before;
+  const double peak = held_bytes(before);
   bench::serve({first, peak}, [&] { return bench::seconds_of_each(workload.chunk, step); });
+}
+
+// Forecast, account and the system's figure of steps that are replayed.
+void serve_forecast(const Workload& workload) {
+  const torch::Tensor x = torch::ones({512, 512});
+  // Libraries keep buffers of their own from here on.
+  torch::conv2d(torch::mm(x, x).view({8, 32, 32, 32}), torch::ones({32, 32, 3, 3}));
+  const double before = bytes_of_process("RssAnon");
+  const Program program = fresh(workload);
+  const std::shared_ptr<Trainer> trainer = bench::trainer_of(program);
+  const auto step = [&] { trainer->step(program.batch); };
+  bench::seconds_of_each(3, step);
+  std::ofstream begin_anew("/proc/self/clear_refs");
+  const bool tells = static_cast<bool>(begin_anew << "5" << std::flush);
+  bench::seconds_of_each(2, step);
+  const MemoryReport::Worker here = trainer->memory().workers.at(0);
+  bench::serve({static_cast<double>(here.peak()), static_cast<double>(here.measured().value()),
+                tells ? held_bytes(before) : 0},
+               [] { return std::vector<double>(); });
 }
 
 bench::Start start_of_python(const Workload& workload, const std::string& mode) {
@@ -167,6 +199,15 @@ bench::Start start_of_python(const Workload& workload, const std::string& mode) 
       {{"--model", workload.name}, {"--steps", std::to_string(workload.chunk)}, {"--mode", mode}});
   start.environment["OMP_NUM_THREADS"] = start.environment["OPENBLAS_NUM_THREADS"] = "1";
   return start;
+}
+
+void measure_forecast(const Workload& workload, Measured& measured) {
+  bench::Side side("forecast", {{"--serve", "forecast", "--models", workload.name}});
+  const std::vector<double> bytes = side.answer();
+  side.end();
+  measured.forecast_bytes = bytes.at(0);
+  measured.account_bytes = bytes.at(1);
+  measured.step_bytes = bytes.at(2);
 }
 
 Measured measure_sides(const Workload& workload, int rounds,
@@ -178,6 +219,7 @@ Measured measure_sides(const Workload& workload, int rounds,
   const std::vector<double> of_first = epl.answer();
   measured.first = of_first.at(0);
   measured.epl_bytes = of_first.at(1);
+  measure_forecast(workload, measured);
   std::map<std::string, std::unique_ptr<bench::Side>> of_python;
   for (const std::string& peer : peers) {
     of_python[peer] = std::make_unique<bench::Side>(peer, start_of_python(workload, peer));
@@ -218,6 +260,7 @@ void profile(const Workload& workload, MakeStepper make) {
 struct Result {
   std::string name;
   double ratio, memory_ratio, system_memory_ratio, capture_in_eager_steps;
+  double forecast_error, forecast_vs_system;
   std::map<std::string, double> over_peers = {};
 };
 
@@ -229,15 +272,23 @@ void print_peers(const Workload& workload, const Measured& measured) {
   }
 }
 
+// How far a forecast is from what was found, as a part of it; not a number where nothing was.
+double apart(double forecast, double found) {
+  return found > 0 ? std::abs(forecast - found) / found : std::nan("");
+}
+
 Result run(const Workload& workload, int rounds, const std::vector<std::string>& peers) {
   check_same_parameters(workload);
   const int64_t plain_bytes = peak_bytes(workload, plain_stepper);
   const int64_t epl_bytes = peak_bytes(workload, epl_stepper);
   const Measured measured = measure_sides(workload, rounds, peers);
-  Result result = {workload.name, measured.epl / measured.plain,
+  Result result = {workload.name,
+                   measured.epl / measured.plain,
                    static_cast<double>(epl_bytes) / static_cast<double>(plain_bytes),
                    measured.epl_bytes / measured.plain_bytes,
-                   (measured.first - measured.epl) / measured.plain};
+                   (measured.first - measured.epl) / measured.plain,
+                   apart(measured.forecast_bytes, measured.account_bytes),
+                   apart(measured.forecast_bytes, measured.step_bytes)};
   std::printf(
       "%-10s plain %9.3f ms  EPL %9.3f ms  ratio %.3f | peak memory %8.2f MB -> %8.2f MB, ratio "
       "%.3f; by the system %8.2f MB -> %8.2f MB, ratio %.3f | capture and planning %.2f eager "
@@ -246,6 +297,10 @@ Result run(const Workload& workload, int rounds, const std::vector<std::string>&
       static_cast<double>(plain_bytes) / 1e6, static_cast<double>(epl_bytes) / 1e6,
       result.memory_ratio, measured.plain_bytes / 1e6, measured.epl_bytes / 1e6,
       result.system_memory_ratio, result.capture_in_eager_steps);
+  std::printf(
+      "%-10s a step by forecast %8.2f MB, by the account %8.2f MB, by the system %8.2f MB\n",
+      workload.name.c_str(), measured.forecast_bytes / 1e6, measured.account_bytes / 1e6,
+      measured.step_bytes / 1e6);
   print_peers(workload, measured);
   for (const auto& [peer, seconds] : measured.peers) {
     result.over_peers[peer] = measured.epl / seconds;
@@ -257,8 +312,9 @@ Result run(const Workload& workload, int rounds, const std::vector<std::string>&
 std::string json(const std::vector<Result>& results, double Result::*member) {
   std::string text;
   for (const Result& result : results) {
-    char number[32];
-    std::snprintf(number, sizeof number, "%.4f", result.*member);
+    char number[32] = "null";
+    const double value = result.*member;
+    if (!std::isnan(value)) std::snprintf(number, sizeof number, "%.4f", value);
     text += (text.empty() ? "\"" : ", \"") + result.name + "\": " + number;
   }
   return text;
@@ -300,7 +356,7 @@ Arguments parse(int argc, char** argv) {
       arguments.rounds = std::max(1, std::stoi(value));
     } else if (key == "--profile" && (value == "epl" || value == "plain")) {
       arguments.profile = value;
-    } else if (key == "--serve" && (value == "epl" || value == "plain")) {
+    } else if (key == "--serve" && (value == "epl" || value == "plain" || value == "forecast")) {
       arguments.serve = value;
     } else {
       throw std::runtime_error(
@@ -334,7 +390,9 @@ int run_all(const Arguments& arguments) {
     if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), workload.name) == chosen.end()) {
       continue;
     }
-    if (!arguments.serve.empty()) {
+    if (arguments.serve == "forecast") {
+      serve_forecast(workload);
+    } else if (!arguments.serve.empty()) {
       serve_side(workload, arguments.serve == "epl" ? epl_stepper : plain_stepper);
     } else if (arguments.profile.empty()) {
       results.push_back(run(workload, arguments.rounds, arguments.peers));
@@ -344,9 +402,12 @@ int run_all(const Arguments& arguments) {
   }
   if (!results.empty()) {
     std::printf(
-        "{%s, \"memory\": {%s}, \"system_memory\": {%s}, \"capture_in_eager_steps\": {%s}%s}\n",
+        "{%s, \"memory\": {%s}, \"system_memory\": {%s}, \"forecast_error\": {%s}, "
+        "\"forecast_vs_system\": {%s}, \"capture_in_eager_steps\": {%s}%s}\n",
         json(results, &Result::ratio).c_str(), json(results, &Result::memory_ratio).c_str(),
         json(results, &Result::system_memory_ratio).c_str(),
+        json(results, &Result::forecast_error).c_str(),
+        json(results, &Result::forecast_vs_system).c_str(),
         json(results, &Result::capture_in_eager_steps).c_str(), json_of_peers(results).c_str());
   }
   return 0;

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <epl/io.h>
+#include <epl/memory.h>
 #include <epl/modules.h>
 #include <epl/step.h>
 #include <epl/timeline.h>
@@ -110,6 +111,16 @@ class Trainer {
   // Where each parameter, buffer and tensor of an optimizer's state lies since the last step, one
   // line each: its type, how it is cut, the programs of the plan that change it and their workers.
   std::string state() const;
+
+  // What the plan that the last step ran needs of memory, by kind, device and worker; for this
+  // worker beside what its devices held in that step, by their accounts. Those count all that the
+  // devices hold: of other trainers of this process, too.
+  MemoryReport memory() const;
+
+  // The same for a step with such a batch, before there is one: the function runs once, recorded,
+  // and a step is planned; parameters, buffers, generators and gradients are as before. An error
+  // where such a step would run as the plain program would. On all workers together.
+  MemoryReport forecast(const Batch& batch);
 
   // What the devices of this worker did in the last step: a table, or a trace for a browser.
   Timeline timeline() const;

@@ -266,6 +266,7 @@ bool ClosedOver::is_as_recorded() const {
 
 Capture capture_step(const CaptureRequest& request) {
   Recorder recorder;
+  recorder.measure(request.memory);
   const NoTrace no_trace(recorder);
   for (const at::Generator& generator : request.generators) recorder.expect_draws_from(generator);
   declare_tensors(recorder, request);

@@ -8,6 +8,7 @@
 #include <ATen/core/Generator.h>
 #include <epl/step.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,6 +45,16 @@ struct HeldUnseen {
   size_t holders = 0;
 };
 
+// Sees what kernels allocate on this thread, where somebody counts that.
+class MemoryMeter {
+ public:
+  virtual ~MemoryMeter() = default;
+  // What is held most of what is allocated from now on, while `kernel` runs, besides the memory of
+  // what it makes: `made` is asked for that when it has run.
+  virtual int64_t bytes_besides(const std::function<void()>& kernel,
+                                const std::function<std::vector<const void*>()>& made) = 0;
+};
+
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct CaptureRequest {
@@ -60,6 +71,8 @@ struct CaptureRequest {
   std::vector<at::Generator> generators = {};
   // Where the batch lies, if it is watched.
   WatchedInputs* watched = nullptr;
+  // Null: nobody counts what kernels allocate.
+  MemoryMeter* memory = nullptr;
 };
 
 // What a recorded run did besides being recorded. It leaves no trace; whoever wants it after all,

@@ -464,6 +464,29 @@ void Recorder::place(Node& node) {
   }
 }
 
+// Gives the bytes that the kernel held besides its results, where that is counted.
+int64_t Recorder::run_measured(const Kernel& kernel, const torch::jit::Stack& stack, size_t returns,
+                               Node& node) const {
+  const auto run = [&] { node.origin.seconds = seconds_of(kernel); };
+  if (memory_ == nullptr) return run(), 0;
+  return memory_->bytes_besides(run, [&] {
+    std::vector<const void*> made;
+    for (size_t i = stack.size() - returns; i < stack.size(); ++i) {
+      for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+        if (tensor.defined() && has_storage(tensor)) made.push_back(storage_of(tensor)->data());
+      });
+    }
+    return made;
+  });
+}
+
+void Recorder::note_workspace(int64_t bytes) {
+  Node& node = graph_.nodes.back();
+  const int64_t touched = bytes_of(graph_, node);
+  if (touched > 0)
+    node.origin.workspace = static_cast<double>(bytes) / static_cast<double>(touched);
+}
+
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                       const Kernel& kernel) {
   if (watched_ != nullptr) watched_->open();  // profiling does not show every operator
@@ -476,8 +499,9 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   const std::optional<at::Generator> generator = drawn_from(node);
   if (generator) generators_.before_draw(*generator);
 
+  int64_t workspace = 0;
   try {
-    node.origin.seconds = seconds_of(kernel);
+    workspace = run_measured(kernel, *stack, op.schema().returns().size(), node);
   } catch (...) {
     // Of use where the step catches it and goes on, another way than where nothing is thrown.
     cannot_be_replayed(concat("it goes on after an error that it caught, of ", op_name(node)));
@@ -491,6 +515,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   const ValueId before = graph_.value_count();
   add(std::move(node),
       {stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end()});
+  note_workspace(workspace);
   if (makes_uninitialized(op) && !stack->empty() && stack->back().isTensor()) {
     const at::Tensor made = stack->back().toTensor();
     uninitialized_.emplace(graph_.value(before).storage, Uninitialized{index, made});

@@ -96,6 +96,9 @@ class Recorder {
   // The batch, which is open while an operator runs and closed while the user's own code does.
   void watch(WatchedInputs* inputs) { watched_ = inputs; }
 
+  // Counts what kernels hold besides what they make (Origin::workspace).
+  void measure(MemoryMeter* memory) { memory_ = memory; }
+
   // Takes back what the recorded run wrote into tensors that outlive it: parameters, buffers, state
   // that the step closes over, the batch, and generators.
   void restore_written();
@@ -135,6 +138,9 @@ class Recorder {
     bool operator<(const Place& other) const;
   };
 
+  int64_t run_measured(const Kernel& kernel, const torch::jit::Stack& stack, size_t returns,
+                       Node& node) const;
+  void note_workspace(int64_t bytes);  // of the last node
   void start_call(Node& node);
   void place(Node& node);
   void add(Node node, const std::vector<c10::IValue>& outputs);
@@ -174,6 +180,7 @@ class Recorder {
   const ForeignResults foreign_;
   std::string unreplayable_;
   WatchedInputs* watched_ = nullptr;
+  MemoryMeter* memory_ = nullptr;
   Phase phase_ = Phase::kForward;
   bool users_code_in_backward_ = false;
   std::optional<ForwardPlace> backward_of_;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
@@ -14,6 +15,9 @@
 
 namespace epl::comm {
 namespace {
+
+// By the process: whoever asks what it holds has no list of its communicators.
+std::atomic<int64_t> mapped_by_all{0};
 
 constexpr const char* kTry =
     "processes that share a host, its process numbers and their user (one container), or a "
@@ -90,6 +94,7 @@ Segment::Segment(const std::string& communicator, int rank, size_t bytes, const 
       void* place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
       require(place != MAP_FAILED, "map shared memory");
       data_ = static_cast<char*>(place);
+      mapped_by_all += static_cast<int64_t>(bytes);
     }
   } catch (const Error& failure) {
     error = failure.what();
@@ -97,11 +102,19 @@ Segment::Segment(const std::string& communicator, int rank, size_t bytes, const 
   try {
     agree(communicator, error, exchange);  // all have mapped it: its descriptor may be closed
   } catch (...) {
-    if (data_) munmap(data_, bytes_);
+    unmap();
     throw;
   }
 }
 
-Segment::~Segment() { munmap(data_, bytes_); }
+Segment::~Segment() { unmap(); }
+
+void Segment::unmap() {
+  if (data_ == nullptr) return;
+  munmap(data_, bytes_);
+  mapped_by_all -= static_cast<int64_t>(bytes_);
+}
+
+int64_t Segment::mapped() { return mapped_by_all; }
 
 }  // namespace epl::comm

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "comm/communicator.h"
@@ -23,11 +24,16 @@ class Segment {
 
   char* data() const { return data_; }
 
+  // Bytes of all segments that this process has mapped: what its communicators hold of memory.
+  static int64_t mapped();
+
   // How many times the constructor calls the Exchange: a process that has no part in a segment but
   // in the Exchange calls it as often.
   static constexpr int kExchanges = 2;
 
  private:
+  void unmap();
+
   char* data_ = nullptr;
   size_t bytes_;
 };

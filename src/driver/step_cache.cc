@@ -22,6 +22,7 @@
 #include "model/model_state.h"
 #include "ops/facts.h"
 #include "runtime/counted_targets.h"
+#include "runtime/device_memory.h"
 #include "runtime/device_numbers.h"
 #include "state/state_snapshot.h"
 
@@ -34,6 +35,18 @@ ExchangeOptions exchange_options(const Config& config) {
   options.half_scale = static_cast<double>(config.get<int64_t>("communication.fp16_scale"));
   return options;
 }
+
+// What kernels hold besides their results while the step is recorded.
+class KernelMemory final : public MemoryMeter {
+ public:
+  int64_t bytes_besides(const std::function<void()>& kernel,
+                        const std::function<std::vector<const void*>()>& made) override {
+    if (!DeviceMemory::in_use_on_this_thread()) return kernel(), 0;
+    const DeviceMemory::Log log;
+    kernel();
+    return log.peak_besides(made());
+  }
+};
 
 // How its copy lies in memory: rand_like() fills it in that order.
 void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
@@ -94,10 +107,14 @@ Capture StepCache::capture(const Batch& batch, double seed) {
   WatchedInputs inputs(batch);
   const IgnoredTargetsWatch targets;
   const double options_before = fingerprint_of_options(subject_.model);
+  KernelMemory memory;
+  DeviceMemory::begin_lap_here();
+  const int64_t held_before = DeviceMemory::account_here().in_use;
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
        subject_.config.get<std::string>("debug.kept_tensor") == "ignore", seed,
-       generators_seen_before(), &inputs});
+       generators_seen_before(), &inputs, &memory});
+  recording_bytes_ = DeviceMemory::account_here().lap_peak - held_before;
   const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
   if (changes_options && captured.unreplayable.empty()) {
     captured.unreplayable = "it changes options of its optimizer, as a scheduler's step() does";
@@ -252,19 +269,37 @@ StepCache::Recorded StepCache::record_step(const Batch& batch) {
   result.comparable = times == 1 && (!probed || probe_->of_this_step);
   const bool sees_slices = placement_->devices_of_replica() > 1 &&
                            subject_.config.get<std::string>("replicate.batch_norm") == "slice";
-  // Not a copy of the batch: what shares its memory is looked for.
-  result.capture =
-      probed ? std::move(probe_->capture)
-             : record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
-  probe_.reset();
+  result.capture = probed_or_recorded(batch, probed);
   expect_again(batch, result.capture.graph, times);
   check_replayable(batch, result.capture);
-  result.step.whole = std::move(result.capture.graph);
+  result.step = recording_of(std::move(result.capture.graph));
   // Recorded with all rows, batch norm has other statistics than each device will have.
   result.comparable &= !sees_slices || !takes_batch_statistics(result.step.whole);
-  result.step.cuts = cuts();
-  result.step.made_under = scopes_of_leaves(result.step.whole);
   return result;
+}
+
+Capture StepCache::probed_or_recorded(const Batch& batch, bool probed) {
+  if (probed) return std::exchange(probe_, std::nullopt)->capture;
+  probe_.reset();
+  const int times = times_of_rows(*placement_, subject_.job.cluster());
+  // Not a copy of the batch: what shares its memory is looked for.
+  return record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
+}
+
+StepRecording StepCache::recording_of(Graph whole) const {
+  StepRecording step;
+  step.whole = std::move(whole);
+  step.cuts = cuts();
+  step.made_under = scopes_of_leaves(step.whole);
+  return step;
+}
+
+CompiledStep StepCache::plan_once(const Batch& batch) {
+  const int times = times_of_rows(*placement_, subject_.job.cluster());
+  Capture captured = probed_or_recorded(batch, times == 1 && has_recorded(batch));
+  if (!captured.unreplayable.empty()) throw CannotReplay(captured.unreplayable);
+  return compile(recording_of(std::move(captured.graph)), subject_.job.cluster(), subject_.config,
+                 compile_options());
 }
 
 CompileOptions StepCache::compile_options() const {

@@ -55,6 +55,12 @@ class StepCache {
   int64_t made() const { return made_; }  // recordings so far
   void forget(const ReadyStep& step);
 
+  // What a step for this batch would run: recorded for it, as find() does, and kept nowhere. Throws
+  // CannotReplay where such a step runs plainly. After placement().
+  CompiledStep plan_once(const Batch& batch);
+  // What the last recorded run took of memory besides what was there before.
+  int64_t recording_bytes() const { return recording_bytes_; }
+
   // Where the strategies of the step put its parts; recorded with `sample` where nothing was
   // recorded yet, or, where the step cannot do with so few rows, with more of them, at most the
   // whole batch. The gradient of its loss is `seed`.
@@ -130,6 +136,8 @@ class StepCache {
   };
   // `batch` has this worker's rows of a micro batch.
   Recorded record_step(const Batch& batch);
+  Capture probed_or_recorded(const Batch& batch, bool probed);
+  StepRecording recording_of(Graph whole) const;
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
   CompileOptions compile_options() const;
@@ -197,6 +205,7 @@ class StepCache {
   bool told_of_loss_ = false;
   bool told_of_metrics_ = false;
   int64_t made_ = 0;
+  int64_t recording_bytes_ = 0;
 };
 
 }  // namespace epl

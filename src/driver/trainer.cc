@@ -197,6 +197,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   const std::vector<DeviceRun> runs = run(batches);
   ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);
+  keep_laps();
   const torch::NoGradGuard no_grad;
   if (plain && !result.skipped) compare(replayed(ready), *plain, result.loss);
   if (verifies()) ++verified;

@@ -90,6 +90,14 @@ struct Trainer::Impl {
   void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
+
+  // --- memory: trainer_memory.cc
+  void begin_laps();  // of the devices' accounts, before a step runs
+  void keep_laps();
+  MemoryReport forecast_of(const Plan& plan, const Placement& placement) const;
+  void add_measured(MemoryReport& report) const;
+  MemoryReport forecast(const Batch& batch);
+
   void check_all_is_here(const std::string& who) const;
   void release_once(const ReadyStep& ready);  // what only other workers hold
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -159,6 +167,8 @@ struct Trainer::Impl {
   int64_t loads = 0;           // calls of load()
   int64_t released = -1;       // recordings when the pieces of other workers were last released
   Timeline timeline;           // of the last step
+  // By device of this worker: bytes that it held at once in the last step that was replayed.
+  std::vector<int64_t> most_held;
   std::chrono::steady_clock::time_point begun;
   const int exceptions_at_start = std::uncaught_exceptions();
 };

@@ -141,6 +141,7 @@ void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
 void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
   agree_on_plan(ready);
+  begin_laps();
   BoundStep& bound = ready.bound();
   bound.hand_out_state();
   if (ready.draws_random_numbers()) replicas.begin_step();

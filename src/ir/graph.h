@@ -65,9 +65,12 @@ struct Origin {
   // The same for what the user's code itself called: all parts of one torch::linear() share it.
   int user_call = -1;
   double seconds = 0;  // that the kernel took in the recorded run
+  // What the kernel held there besides its arguments and results, for each byte of these: where a
+  // device has a piece of them it needs a piece of that.
+  double workspace = 0;
 
   // Of a node that a pass puts beside the recorded one.
-  Origin beside() const { return {call, user_call, 0}; }
+  Origin beside() const { return {call, user_call, 0, 0}; }
 };
 
 struct Node {
@@ -163,5 +166,9 @@ void for_each_returned(GraphLike& graph, Visit visit) {
 }
 
 std::string op_name(const Node& node);  // "aten::add.Tensor"
+
+// Bytes of all that it reads and makes, and bytes that its kernel needs besides.
+int64_t bytes_of(const Graph& graph, const Node& node);
+int64_t workspace_of(const Graph& graph, const Node& node);
 
 }  // namespace epl

@@ -14,8 +14,10 @@ TensorType type_of_whole(const at::Tensor& tensor) {
   return type;
 }
 
-void add_states(const Model& model, const std::string& name, const at::Tensor& parameter,
-                StateMap& map) {
+// visit(name of the state, row) for each state that steps need of a parameter.
+template <typename Visit>
+void for_each_state(const Model& model, const std::string& name, const at::Tensor& parameter,
+                    Visit visit) {
   for (size_t i : model.optimizers_of(parameter)) {
     const ModelOptimizer& optimizer = *model.optimizers()[i];
     const OptimizerRow* const row = optimizer.row();
@@ -26,8 +28,7 @@ void add_states(const Model& model, const std::string& name, const at::Tensor& p
       if (!each.exists(options)) continue;
       // Mostly one optimizer has a parameter; where there are several, the number tells them apart.
       const std::string own = i == 0 ? each.name : concat(i, ".", each.name);
-      map.add({name + "/" + own, StateKind::kOptimizerState, type_of_whole(parameter),
-               StateMedium::kPages, name});
+      visit(name + "/" + own, *row);
     }
   }
 }
@@ -39,7 +40,12 @@ StateMap state_of(const Model& model, const GradientHistory& history, const Plac
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const auto& [name, tensor] : model.parameters()) {
     map.add({name, StateKind::kParameter, type_of_whole(tensor)});
-    add_states(model, name, tensor, map);
+    for_each_state(
+        model, name, tensor,
+        [&, &name = name, &tensor = tensor](const std::string& state, const OptimizerRow&) {
+          map.add({state, StateKind::kOptimizerState, type_of_whole(tensor), StateMedium::kPages,
+                   name});
+        });
     names.emplace(tensor.unsafeGetTensorImpl(), name);
   }
   for (const auto& [name, tensor] : model.state()) {
@@ -53,6 +59,16 @@ StateMap state_of(const Model& model, const GradientHistory& history, const Plac
     map.place(found->second, home);
   });
   return map;
+}
+
+std::set<std::string> states_made_with_optimizers(const Model& model) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : model.parameters()) {
+    for_each_state(model, name, tensor, [&](const std::string& state, const OptimizerRow& row) {
+      if (row.begins == StateBegins::kWithOptimizer) names.insert(state);
+    });
+  }
+  return names;
 }
 
 }  // namespace epl

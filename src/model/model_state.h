@@ -2,6 +2,9 @@
 // earlier steps of the process have put them.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "model/model.h"
 #include "state/gradient_history.h"
 #include "state/state_map.h"
@@ -15,5 +18,9 @@ namespace epl {
 // `placement`: of the trainer that asks. Where another trainer with another one has put a parameter
 // the map says how it lies, and not where.
 StateMap state_of(const Model& model, const GradientHistory& history, const Placement& placement);
+
+// The names of those states that are there from the begin, whether their parameter is trained or
+// not.
+std::set<std::string> states_made_with_optimizers(const Model& model);
 
 }  // namespace epl

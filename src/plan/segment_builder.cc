@@ -293,6 +293,7 @@ void SegmentBuilder::lower_node(const Node& node) {
   Call call{node.op,        Call::Mode::kResult, {}, {}, node.phase == Phase::kBackward,
             node.taskgraph, node.expects,        {}};
   program_.has_guards |= node.expects || !values_that_decide_shape(graph_, node).empty();
+  call.workspace = workspace_of(graph_, node);
   note_written_leaves(node);
   for (const auto& argument : node.arguments) call.operands.push_back(operand(argument));
   if (!share_place(node, call)) choose_mode(node, call);

@@ -91,6 +91,9 @@ struct Call {
   int taskgraph = -1;
   std::optional<c10::IValue> expects;  // see Node::expects
   std::vector<SlotId> frees;  // tensors made by operators that nobody reads after this call
+  // What its kernel holds meanwhile besides operands and results, as measured where the step was
+  // recorded. No part of the text, in which plans of machines with other kernels are the same.
+  int64_t workspace = 0;
 };
 
 struct Segment {

@@ -6,6 +6,17 @@
 #include "program/plan_mesh.h"
 
 namespace epl {
+namespace {
+
+// What a run without the arena, a recorded or a plain one, has left behind is given back.
+void ensure_arena(LocalReplicas& replicas, int device, int64_t bytes) {
+  Arena& arena = replicas[device].arena;
+  if (arena.bytes() >= bytes) return;
+  arena.ensure(bytes);
+  replicas.team.memory(device).trim();
+}
+
+}  // namespace
 
 BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
     : plan_(plan),
@@ -22,7 +33,8 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
   if (placement().has_roles()) make_groups();
   if (!plan.transfers.empty()) {
     mail_ = std::make_unique<StageMail>(plan, placement(), connections_.cluster(),
-                                        connections_.mailbox(), connections_.between_devices());
+                                        connections_.mailbox(), connections_.between_devices(),
+                                        replicas_.team);
   }
   for (int device = 0; device < replicas_.size(); ++device) {
     interpreters_.emplace_back(
@@ -36,7 +48,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
 void BoundStep::make_executors() {
   replicas_.team.run([&](int device) {
     LocalReplica& replica = replicas_[device];
-    replica.arena.ensure(program(device).arena_bytes);
+    ensure_arena(replicas_, device, program(device).arena_bytes);
     executors_[static_cast<size_t>(device)] = std::make_unique<Executor>(
         plan_.role(static_cast<size_t>(place(device).role)), replica.arena, leaves_for(device),
         replica.streams.default_generator(),
@@ -51,9 +63,9 @@ void BoundStep::make_exchanges(const ExchangeOptions& options) {
       here.push_back(executors_[static_cast<size_t>(device)].get());
     }
     if (here.empty()) continue;
-    exchanges_[role] =
-        std::make_unique<GradientExchange>(plan_.program_of(role), std::move(here),
-                                           connections_.routes(static_cast<int>(role)), options);
+    exchanges_[role] = std::make_unique<GradientExchange>(
+        plan_.program_of(role), std::move(here), connections_.routes(static_cast<int>(role)),
+        options, replicas_.team.memory(devices_of_role(role)[0]));
   }
 }
 
@@ -203,7 +215,7 @@ bool BoundStep::rebind_if_moved() {
   for (int device = 0; device < replicas_.size(); ++device) {
     if (replicas_[device].arena.bytes() >= program(device).arena_bytes) continue;
     // It was lost where a larger plan found no room.
-    replicas_.team.run([&](int each) { replicas_[each].arena.ensure(program(each).arena_bytes); });
+    replicas_.team.run([&](int each) { ensure_arena(replicas_, each, program(each).arena_bytes); });
   }
   for (auto& executor : executors_) moved |= executor->rebind_if_moved();
   return moved;

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "base/check.h"
 #include "base/mutex.h"
@@ -44,6 +46,12 @@ struct DeviceMemory::Pool {
   void trim() EPL_REQUIRES(mutex);
   void count_pages() EPL_REQUIRES(mutex);
   int64_t held() const EPL_REQUIRES(mutex) { return in_use + mapped; }
+  void note_peak() EPL_REQUIRES(mutex) {
+    peak = std::max(peak, held());
+    lap_peak = std::max(lap_peak, held());
+  }
+  Account account() EPL_EXCLUDES(mutex);
+  void begin_lap() EPL_EXCLUDES(mutex);
   [[noreturn]] void out_of_memory(int64_t wanted, bool by_limit) const EPL_REQUIRES(mutex);
 
   Mutex mutex;
@@ -52,6 +60,7 @@ struct DeviceMemory::Pool {
   int64_t in_use EPL_GUARDED_BY(mutex) = 0;  // in blocks
   int64_t mapped EPL_GUARDED_BY(mutex) = 0;  // in pages of mappings, as last counted
   int64_t peak EPL_GUARDED_BY(mutex) = 0;
+  int64_t lap_peak EPL_GUARDED_BY(mutex) = 0;
   int64_t limit EPL_GUARDED_BY(mutex) = 0;
   int64_t blocks EPL_GUARDED_BY(mutex) = 0;                    // used ones, and mappings
   std::map<Mapping*, int64_t> mappings EPL_GUARDED_BY(mutex);  // each one's part of `mapped`
@@ -59,6 +68,19 @@ struct DeviceMemory::Pool {
   bool abandoned EPL_GUARDED_BY(mutex) = false;
   std::atomic<int64_t> hits{0};
   std::atomic<int64_t> misses{0};
+};
+
+// What stands on a thread. Initial-exec: a load instead of a call, three times for each allocation
+// that is expected; there is room for so little also where EPL is loaded at run time.
+struct DeviceMemory::Thread {
+  Pool* pool = nullptr;
+  Expect* expect = nullptr;
+  Log* log = nullptr;
+
+  static Thread& here() {
+    [[gnu::tls_model("initial-exec")]] static thread_local Thread thread;
+    return thread;
+  }
 };
 
 void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
@@ -80,7 +102,7 @@ void* DeviceMemory::Pool::allocate(size_t size, bool planned) {
   block->planned = planned;
   ++blocks;
   in_use += bytes;
-  peak = std::max(peak, held());
+  note_peak();
   return block->data();
 }
 
@@ -88,6 +110,7 @@ void DeviceMemory::Pool::release(void* data) {
   MemoryBlocks::Block* const block = MemoryBlocks::Block::of(data);
   MemoryBlocks* const segments = block->home;
   Pool* const pool = static_cast<Pool*>(segments->owner());
+  if (Log* const log = Thread::here().log) log->add(data, -block->counted);
   bool last;
   {
     const MutexLock lock(pool->mutex);
@@ -132,25 +155,68 @@ void DeviceMemory::Pool::count_pages() {
     counted = mapping->resident();
     mapped += counted;
   }
-  peak = std::max(peak, held());
+  note_peak();
 }
 
-// What the system says, in portions: the answer takes a byte a page.
-int64_t DeviceMemory::Mapping::resident() const {
-  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+namespace {
+
+// How many of these bytes lie in pages that the system has given. It answers in portions, with a
+// byte a page.
+int64_t resident_bytes(const void* data, size_t bytes) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t last = first + bytes;
   std::array<unsigned char, 4096> states;
   int64_t count = 0;
-  for (size_t begin = 0; begin < bytes; begin += states.size() * page) {
-    const size_t length = std::min(bytes - begin, states.size() * page);
-    if (mincore(static_cast<char*>(data) + begin, length, states.data()) != 0) return 0;
-    count += std::count_if(states.begin(), states.begin() + (length + page - 1) / page,
-                           [](unsigned char state) { return (state & 1) != 0; });
+  for (uintptr_t begin = first / page * page; begin < last; begin += states.size() * page) {
+    const uintptr_t length = std::min<uintptr_t>(last - begin, states.size() * page);
+    if (mincore(reinterpret_cast<void*>(begin), length, states.data()) != 0) return 0;
+    for (size_t i = 0; i < (length + page - 1) / page; ++i) {
+      const uintptr_t from = std::max(first, begin + i * page);
+      const uintptr_t to = std::min(last, begin + (i + 1) * page);
+      if ((states[i] & 1) != 0) count += static_cast<int64_t>(to - from);
+    }
   }
-  return std::min(count * static_cast<int64_t>(page), static_cast<int64_t>(bytes));
+  return count;
 }
+
+// The mappings that some pool counts, by address: whoever has an address may ask whether that is
+// so.
+class CountedMappings {
+ public:
+  // For ever: tensors may outlive all statics.
+  static CountedMappings& all() {
+    static auto* const mappings = new CountedMappings;
+    return *mappings;
+  }
+
+  void add(const void* data, size_t bytes) EPL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    ends_[static_cast<const char*>(data)] = static_cast<const char*>(data) + bytes;
+  }
+  void remove(const void* data) EPL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    ends_.erase(static_cast<const char*>(data));
+  }
+  bool has(const void* address) EPL_EXCLUDES(mutex_) {
+    const auto* const at = static_cast<const char*>(address);
+    const MutexLock lock(mutex_);
+    const auto next = ends_.upper_bound(at);
+    return next != ends_.begin() && at < std::prev(next)->second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<const char*, const char*> ends_ EPL_GUARDED_BY(mutex_);  // by begin
+};
+
+}  // namespace
+
+int64_t DeviceMemory::Mapping::resident() const { return resident_bytes(data, bytes); }
 
 void DeviceMemory::Mapping::release(void* released) {
   auto* const mapping = static_cast<Mapping*>(released);
+  CountedMappings::all().remove(mapping->data);
   munmap(mapping->data, mapping->bytes);
   if (mapping->pool != nullptr && mapping->pool->remove(mapping)) delete mapping->pool;
   delete mapping;
@@ -166,18 +232,6 @@ void DeviceMemory::Pool::out_of_memory(int64_t wanted, bool by_limit) const {
   throw Error(what + ", and the operating system gives no more", "",
               "smaller micro batches, or fewer devices on this machine");
 }
-
-// What stands on a thread. Initial-exec: a load instead of a call, three times for each allocation
-// that is expected; there is room for so little also where EPL is loaded at run time.
-struct DeviceMemory::Thread {
-  Pool* pool = nullptr;
-  Expect* expect = nullptr;
-
-  static Thread& here() {
-    [[gnu::tls_model("initial-exec")]] static thread_local Thread thread;
-    return thread;
-  }
-};
 
 // LibTorch's allocator for the CPU, once there is a DeviceMemory.
 //
@@ -212,6 +266,7 @@ class DeviceMemory::Allocator final : public c10::Allocator {
       }
     }
     void* const data = thread.pool->allocate(bytes, /*planned=*/false);
+    if (thread.log != nullptr) thread.log->add(data, MemoryBlocks::Block::of(data)->counted);
     return {data, data, &Pool::release, c10::kCPU};
   }
 
@@ -243,17 +298,45 @@ DeviceMemory::~DeviceMemory() {
   if (pool_->abandon()) delete pool_;
 }
 
-DeviceMemory::Account DeviceMemory::account() const {
-  const MutexLock lock(pool_->mutex);
-  pool_->count_pages();
+DeviceMemory::Account DeviceMemory::Pool::account() {
+  const MutexLock lock(mutex);
+  count_pages();
   Account account;
-  account.in_use = pool_->held();
-  account.mapped = pool_->mapped;
-  account.peak = pool_->peak;
-  account.reserved = pool_->small.mapped() + pool_->large.mapped();
-  account.hits = pool_->hits;
-  account.misses = pool_->misses;
+  account.in_use = held();
+  account.mapped = mapped;
+  account.peak = peak;
+  account.lap_peak = lap_peak;
+  account.reserved = small.mapped() + large.mapped();
+  account.hits = hits;
+  account.misses = misses;
   return account;
+}
+
+void DeviceMemory::Pool::begin_lap() {
+  const MutexLock lock(mutex);
+  count_pages();
+  lap_peak = held();
+}
+
+DeviceMemory::Account DeviceMemory::account() const { return pool_->account(); }
+
+void DeviceMemory::begin_lap() { pool_->begin_lap(); }
+
+DeviceMemory::Account DeviceMemory::account_here() {
+  Pool* const pool = Thread::here().pool;
+  return pool == nullptr ? Account() : pool->account();
+}
+
+void DeviceMemory::begin_lap_here() {
+  if (Pool* const pool = Thread::here().pool) pool->begin_lap();
+}
+
+bool DeviceMemory::counts(const void* address) {
+  return MemoryBlocks::around(address) != nullptr || CountedMappings::all().has(address);
+}
+
+int64_t DeviceMemory::resident(const void* data, int64_t bytes) {
+  return bytes <= 0 ? 0 : resident_bytes(data, static_cast<size_t>(bytes));
 }
 
 void DeviceMemory::reset_peak() {
@@ -285,7 +368,10 @@ c10::DataPtr DeviceMemory::map_pages(int64_t bytes) {
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return {nullptr, c10::kCPU};
   auto* const mapping = new Mapping{Thread::here().pool, data, size};
-  if (mapping->pool != nullptr) mapping->pool->add(mapping);
+  if (mapping->pool != nullptr) {
+    mapping->pool->add(mapping);
+    CountedMappings::all().add(data, size);
+  }
   return {data, mapping, &Mapping::release, c10::kCPU};
 }
 
@@ -328,6 +414,46 @@ DeviceMemory::Expect::~Expect() {
   thread.expect = outer_;
   if (hits_ > 0) thread.pool->hits.fetch_add(hits_, std::memory_order_relaxed);
   if (!open_.empty()) thread.pool->misses.fetch_add(open_.size(), std::memory_order_relaxed);
+}
+
+DeviceMemory::Log::Log() {
+  Thread& thread = Thread::here();
+  EPL_ASSERT(thread.pool != nullptr && thread.log == nullptr, "a Log stands alone, on a Use");
+  thread.log = this;
+}
+
+DeviceMemory::Log::~Log() { Thread::here().log = nullptr; }
+
+int64_t DeviceMemory::Log::peak_besides(const std::vector<const void*>& kept) const {
+  // Of an address that was used several times the last block is the one that is still there.
+  std::map<const void*, size_t> last;  // by address: its last entry
+  for (size_t i = 0; i < entries_.size(); ++i) last[entries_[i].address] = i;
+  std::set<size_t> results, expected;
+  for (const void* address : kept) {
+    const auto found = last.find(address);
+    if (found == last.end() || entries_[found->second].bytes <= 0) continue;
+    results.insert(found->second);
+    size_t first = 0;
+    while (entries_[first].bytes != entries_[found->second].bytes || expected.count(first) != 0) {
+      ++first;
+    }
+    expected.insert(first);
+  }
+  return std::max(peak_without(results), peak_without(expected));
+}
+
+int64_t DeviceMemory::Log::peak_without(const std::set<size_t>& left_out) const {
+  int64_t now = 0;
+  int64_t most = 0;
+  std::set<const void*> held;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const auto [address, bytes] = entries_[i];
+    if (left_out.count(i) != 0) continue;
+    // What was there before and is freed in the meantime makes no room.
+    if (bytes > 0 ? !held.insert(address).second : held.erase(address) == 0) continue;
+    most = std::max(most, now += bytes);
+  }
+  return most;
 }
 
 // The address that waits for an allocation of this size, or null.

@@ -25,6 +25,8 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <set>
+#include <vector>
 
 namespace epl {
 
@@ -43,19 +45,23 @@ class DeviceMemory {
     int64_t in_use = 0;    // bytes that tensors, reserve() and pages of map_pages() hold now
     int64_t mapped = 0;    // of those, the pages
     int64_t peak = 0;      // most bytes held at once since the last reset_peak()
+    int64_t lap_peak = 0;  // and since the last begin_lap()
     int64_t reserved = 0;  // bytes mapped from the operating system
     int64_t hits = 0;      // expectations (see Expect) that were met
     int64_t misses = 0;    // and that were not, once their Expect is gone
   };
   Account account() const;
   void reset_peak();
+  // For somebody who asks besides those that look at `peak`: of one step, of one recording.
+  void begin_lap();
 
   // No more than this many bytes in use; 0 is no limit. An allocation beyond it, or one that the
   // operating system refuses, throws epl::Error "out of memory" with the numbers of the account,
   // and leaves all as it was.
   void set_limit(int64_t bytes);
 
-  // Gives segments without a used block back to the operating system.
+  // Gives segments without a used block back to the operating system, and of other segments the
+  // huge pages in which nothing lies.
   void trim();
 
   // Memory for a whole plan: 64-byte aligned, huge pages where the system grants them, in use
@@ -72,10 +78,19 @@ class DeviceMemory {
   // Some of them went back to the system.
   static void note_released_pages();
 
-  // Whether a Use stands on this thread.
+  // Whether a Use stands on this thread, and the account of whatever is in use there; all of it is
+  // 0 where nothing is.
   static bool in_use_on_this_thread();
+  static Account account_here();
+  static void begin_lap_here();
+
+  // Whether some DeviceMemory counts the memory at this address, and how many bytes from there on
+  // lie in pages that the system has given.
+  static bool counts(const void* address);
+  static int64_t resident(const void* data, int64_t bytes);
 
   class Expect;
+  class Log;
 
   // Takes over this thread's CPU allocations while it stands. Nests; the inner one counts, and the
   // expectations of an outer one wait until it is gone. Ends on the thread that made it, and before
@@ -90,6 +105,32 @@ class DeviceMemory {
    private:
     Pool* outer_pool_;
     Expect* outer_expect_;
+  };
+
+  // What is allocated and freed on this thread while it stands. Needs a Use, on which it ends; does
+  // not nest. What meets an Expect is not in it.
+  class Log {
+   public:
+    Log();
+    ~Log();
+    Log(const Log&) = delete;
+    Log& operator=(const Log&) = delete;
+
+    // The most bytes that were held at once of what was allocated in the meantime, but for the
+    // memory at these addresses that is still there; or, if that is more, but for what would have
+    // met expectations in its place: an Expect is met by the first that has its size.
+    int64_t peak_besides(const std::vector<const void*>& kept) const;
+
+   private:
+    friend class DeviceMemory;
+    struct Entry {
+      const void* address;
+      int64_t bytes;  // negative: freed
+    };
+    void add(const void* address, int64_t bytes) { entries_.push_back({address, bytes}); }
+    int64_t peak_without(const std::set<size_t>& entries) const;
+
+    std::vector<Entry> entries_;
   };
 
   // While it stands on this thread, the first allocation of exactly `bytes` bytes gets `address`

@@ -451,5 +451,81 @@ TEST(DeviceMemory, GrowsATensorByResize) {
   EXPECT_EQ(tensor[15].item<float>(), 1);
 }
 
+TEST(DeviceMemory, LogLeavesOutWhatIsKeptAndCountsWhatIsFreed) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  c10::DataPtr older = allocate(3 * kMiB);
+  c10::DataPtr kept, besides;
+  const DeviceMemory::Log log;
+  allocate(2 * kMiB).clear();
+  kept = allocate(4 * kMiB);
+  besides = allocate(kMiB);
+  older.clear();  // makes no room for what is allocated meanwhile
+  allocate(kMiB).clear();
+  EXPECT_EQ(log.peak_besides({kept.get()}), 2 * kMiB);
+  EXPECT_EQ(log.peak_besides({}), 6 * kMiB);
+}
+
+// The temporary lies where the result comes to lie later.
+TEST(DeviceMemory, LogTellsBlocksOfOneAddressApart) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  const DeviceMemory::Log log;
+  c10::DataPtr first = allocate(kMiB);
+  void* const address = first.get();
+  first.clear();
+  const c10::DataPtr second = allocate(kMiB);
+  ASSERT_EQ(second.get(), address);
+  EXPECT_EQ(log.peak_besides({address}), kMiB);
+}
+
+// A temporary of the result's size takes the place that waits for the result.
+TEST(DeviceMemory, LogKnowsWhoMeetsExpectations) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  const DeviceMemory::Log log;
+  allocate(kMiB).clear();
+  const c10::DataPtr besides = allocate(kMiB);
+  const c10::DataPtr result = allocate(kMiB);
+  EXPECT_EQ(log.peak_besides({result.get()}), 2 * kMiB);
+}
+
+TEST(DeviceMemory, TrimGivesBackPagesInWhichNothingLies) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  torch::Tensor large = torch::ones({16 << 20}, torch::kByte);
+  const torch::Tensor small = torch::ones({64 << 10}, torch::kByte);  // keeps the segment
+  const void* const data = large.data_ptr();
+  large = torch::Tensor();
+  EXPECT_EQ(DeviceMemory::resident(data, 16 * kMiB), 16 * kMiB);
+  memory.trim();
+  EXPECT_LE(DeviceMemory::resident(data, 16 * kMiB), 4 * kMiB);
+  EXPECT_EQ(small.sum().item<int64_t>(), 64 << 10);
+}
+
+TEST(DeviceMemory, LapsHaveAPeakOfTheirOwn) {
+  DeviceMemory memory;
+  DeviceMemory::Use use(memory);
+  allocate(4 * kMiB).clear();
+  memory.begin_lap();
+  const c10::DataPtr held = allocate(kMiB);
+  EXPECT_EQ(memory.account().lap_peak, kMiB);
+  EXPECT_EQ(DeviceMemory::account_here().lap_peak, kMiB);
+  EXPECT_EQ(memory.account().peak, 4 * kMiB);
+}
+
+TEST(DeviceMemory, KnowsWhatItCounts) {
+  DeviceMemory memory;
+  const torch::Tensor outside = torch::ones({1024});
+  DeviceMemory::Use use(memory);
+  const torch::Tensor inside = torch::ones({1024});
+  const c10::DataPtr pages = DeviceMemory::map_pages(kMiB);
+  EXPECT_FALSE(DeviceMemory::counts(outside.data_ptr()));
+  EXPECT_TRUE(DeviceMemory::counts(inside.data_ptr()));
+  EXPECT_TRUE(DeviceMemory::counts(pages.get()));
+  EXPECT_EQ(DeviceMemory::resident(outside.data_ptr(), 4096), 4096);
+  EXPECT_EQ(DeviceMemory::resident(pages.get(), kMiB), 0);
+}
+
 }  // namespace
 }  // namespace epl

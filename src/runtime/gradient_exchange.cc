@@ -20,8 +20,13 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 }  // namespace
 
 GradientExchange::GradientExchange(const Program& program, std::vector<Executor*> devices,
-                                   const std::vector<Route>& routes, ExchangeOptions options)
-    : program_(program), devices_(std::move(devices)), routes_(routes), options_(options) {
+                                   const std::vector<Route>& routes, ExchangeOptions options,
+                                   DeviceMemory& memory)
+    : program_(program),
+      devices_(std::move(devices)),
+      routes_(routes),
+      options_(options),
+      memory_(memory) {
   for (const auto& instruction : program.instructions) {
     const bool reduces = instruction.kind == Instruction::Kind::kReduce &&
                          instruction.over == Instruction::Over::kReplicas;
@@ -93,6 +98,7 @@ void GradientExchange::ready(const Instruction& reduce_instruction) {
   if (before + 1 < static_cast<int>(devices_.size()) || routes_.empty()) return;
   const Route& route = routes_[group % routes_.size()];
   works_[group] = route.lane->start([this, group, &route] {
+    const DeviceMemory::Use use(memory_);
     route.lane->watch().doing(step_, "reduce", static_cast<int>(group));
     // Workers may have recorded different steps: gradients of other parameters look the same.
     route.communicator->set_about(about_);

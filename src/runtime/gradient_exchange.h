@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "runtime/device_memory.h"
 #include "runtime/executor.h"
 #include "runtime/route.h"
 
@@ -31,9 +32,9 @@ struct ExchangeOptions {
 
 class GradientExchange {
  public:
-  // `routes` is empty where this is the only worker.
+  // `routes` is empty where this is the only worker. Copies that travel lie in `memory`.
   GradientExchange(const Program& program, std::vector<Executor*> devices,
-                   const std::vector<Route>& routes, ExchangeOptions options);
+                   const std::vector<Route>& routes, ExchangeOptions options, DeviceMemory& memory);
 
   // Waits for reductions that are under way: they use this object and the gradients.
   ~GradientExchange();
@@ -71,6 +72,7 @@ class GradientExchange {
   const std::vector<Executor*> devices_;
   const std::vector<Route>& routes_;
   const ExchangeOptions options_;
+  DeviceMemory& memory_;
   int64_t step_ = 0;
   std::vector<const Instruction*> groups_;    // by number
   int64_t about_ = 0;                         // a number for the names of all, in their order

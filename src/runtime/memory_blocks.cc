@@ -111,6 +111,19 @@ void MemoryBlocks::give(Block* block) {
   }
 }
 
+namespace {
+
+// The huge pages that lie wholly in a free block: its contents are nobody's.
+void give_back_pages(MemoryBlocks::Block& block) {
+  constexpr auto kPage = static_cast<uintptr_t>(MemoryBlocks::kPage);
+  const auto data = reinterpret_cast<uintptr_t>(block.data());
+  const uintptr_t begin = (data + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (data + static_cast<uintptr_t>(block.size)) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
+
 void MemoryBlocks::trim() {
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     const auto [start, bytes] = *it;
@@ -129,6 +142,7 @@ void MemoryBlocks::trim() {
     ASAN_UNPOISON_MEMORY_REGION(start, bytes);
     munmap(start, bytes);
   }
+  for (Block* const block : tree_) give_back_pages(*block);
 }
 
 Block* MemoryBlocks::map_segment(int64_t bytes) {

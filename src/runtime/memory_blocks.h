@@ -67,7 +67,7 @@ class MemoryBlocks {
   Block* take(int64_t bytes);
   void give(Block* block);
 
-  // Unmaps the segments that are wholly free.
+  // Unmaps the segments that are wholly free, and gives back the huge pages of other free blocks.
   void trim();
 
   void* owner() const { return owner_; }

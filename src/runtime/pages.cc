@@ -9,12 +9,10 @@
 
 #include "base/check.h"
 #include "runtime/device_memory.h"
+#include "state/state_map.h"
 
 namespace epl {
 namespace {
-
-// Below, a mapping of its own costs more than it can save.
-constexpr size_t kLarge = 1 << 20;
 
 uintptr_t page_bytes() {
   static const auto bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -36,7 +34,7 @@ int64_t release_range(uintptr_t begin, uintptr_t end) {
 at::Tensor zeros_by_page(const at::Tensor& like) {
   const size_t bytes = like.nbytes();
   const bool ordinary = like.device().is_cpu() && like.is_non_overlapping_and_dense();
-  if (bytes < kLarge || !ordinary) {
+  if (bytes < static_cast<size_t>(kLeastPagedBytes) || !ordinary) {
     return at::zeros_like(like, {}, at::MemoryFormat::Preserve);
   }
   auto memory =

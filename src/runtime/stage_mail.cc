@@ -37,8 +37,13 @@ std::vector<int64_t> core_sizes(const TensorType& type, int batch_dim, int64_t r
 }  // namespace
 
 StageMail::StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster,
-                     Mailbox& mailbox, const std::vector<DeviceRoute>& routes)
-    : plan_(plan), placement_(placement), cluster_(cluster), mailbox_(mailbox), routes_(routes) {
+                     Mailbox& mailbox, const std::vector<DeviceRoute>& routes, DeviceTeam& team)
+    : plan_(plan),
+      placement_(placement),
+      cluster_(cluster),
+      mailbox_(mailbox),
+      routes_(routes),
+      team_(team) {
   for (const auto& each : routes_) {
     const bool starts_here = worker_of(each.from, cluster_) == cluster_.worker_index;
     if (starts_here) outgoing_[{each.from, each.to}] = &each;
@@ -155,6 +160,7 @@ void StageMail::send(int device, const Executor& executor, const Instruction& se
 
 // In the order in which the sender's program sends.
 void StageMail::receive_all(const DeviceRoute& each) {
+  const DeviceMemory::Use use(team_.memory(each.to - cluster_.first_device()));
   const Place from = placement_.place(each.from);
   const Program& sender = plan_.program_of(static_cast<size_t>(from.role));
   for (const auto& instruction : sender.instructions) {

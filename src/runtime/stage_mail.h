@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "program/placement.h"
 #include "program/program.h"
+#include "runtime/device_team.h"
 #include "runtime/executor.h"
 #include "runtime/mailbox.h"
 #include "runtime/route.h"
@@ -26,9 +27,10 @@ namespace epl {
 
 class StageMail {
  public:
-  // The routes that start or end at this worker; they must outlive the mail.
+  // The routes that start or end at this worker; they must outlive the mail. What comes for a
+  // device from another worker lies in that device's memory.
   StageMail(const Plan& plan, const Placement& placement, const Cluster& cluster, Mailbox& mailbox,
-            const std::vector<DeviceRoute>& routes);
+            const std::vector<DeviceRoute>& routes, DeviceTeam& team);
   ~StageMail();
   StageMail(const StageMail&) = delete;
   StageMail& operator=(const StageMail&) = delete;
@@ -71,6 +73,7 @@ class StageMail {
   const Cluster& cluster_;
   Mailbox& mailbox_;
   const std::vector<DeviceRoute>& routes_;
+  DeviceTeam& team_;
   std::map<std::pair<int, int>, const DeviceRoute*> outgoing_;  // by devices
   // By transfer, and by device of the role at that end.
   std::vector<std::vector<std::vector<Parcel>>> sent_;

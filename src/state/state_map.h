@@ -34,6 +34,10 @@ enum class StateKind : uint8_t { kParameter, kBuffer, kOptimizerState };
 // of such a tensor takes none here (runtime/pages.h).
 enum class StateMedium : uint8_t { kMemory, kPages, kHost, kFile };
 
+// Tensors with fewer bytes take all of their memory at once: a mapping of their own would cost more
+// than it can save.
+inline constexpr int64_t kLeastPagedBytes = 1 << 20;
+
 struct StateEntry {
   std::string name;  // "decoder.weight"; of an optimizer's state "decoder.weight/exp_avg"
   StateKind kind = StateKind::kParameter;
