@@ -35,7 +35,7 @@ enum class MemoryKind : uint8_t {
   kFragmentation,  // of the arena: what nothing lives in at the peak
 };
 inline constexpr size_t kMemoryKinds = 11;
-const char* name_of(MemoryKind kind);  // "saved activations"
+const char* memory_kind_name(MemoryKind kind);  // "saved activations"
 
 class MemoryBytes {
  public:

@@ -34,7 +34,7 @@ void print_kinds(std::ostream& out, const MemoryReport::Worker& worker) {
       cells.push_back(cell(device.bytes[kind]));
       sum += device.bytes[kind];
     }
-    if (sum != 0) print_row(out, name_of(kind), cells);
+    if (sum != 0) print_row(out, memory_kind_name(kind), cells);
   }
 }
 
@@ -63,7 +63,7 @@ void print_moments(std::ostream& out, const MemoryReport::Worker& worker) {
 
 }  // namespace
 
-const char* name_of(MemoryKind kind) {
+const char* memory_kind_name(MemoryKind kind) {
   static constexpr std::array<const char*, kMemoryKinds> kNames = {
       "parameters",    "buffers",           "optimizer state", "batch",
       "gradients",     "saved activations", "temporary",       "windows",
