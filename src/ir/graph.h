@@ -65,9 +65,12 @@ struct Origin {
   // The same for what the user's code itself called: all parts of one torch::linear() share it.
   int user_call = -1;
   double seconds = 0;  // that the kernel took in the recorded run
+  // The program marked what this node makes, to be kept for backward: collection "checkpoints". A
+  // mark keeps nothing alive and goes where the node goes.
+  bool marked = false;
 
   // Of a node that a pass puts beside the recorded one.
-  Origin beside() const { return {call, user_call, 0}; }
+  Origin beside() const { return {call, user_call, 0, false}; }
 };
 
 struct Node {
