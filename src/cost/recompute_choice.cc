@@ -331,10 +331,23 @@ std::vector<Again> near(const RecomputeModel& model, const std::vector<Again>& s
   return chosen;
 }
 
-RecomputeChoice best_of(const RecomputeModel& model, const std::vector<Again>& starts,
-                        int64_t limit, size_t most = 4) {
+// The best that is found from the starts near the limit, without taking anything back.
+RecomputeChoice lowest_of(const RecomputeModel& model, const std::vector<Again>& starts,
+                          int64_t limit, size_t most) {
   std::optional<RecomputeChoice> best;
   for (const Again& start : near(model, starts, limit, most)) {
+    Search search(model);
+    RecomputeChoice found = search.fit(start, limit);
+    if (!best || found.outcome.peak < best->outcome.peak) best = std::move(found);
+  }
+  return std::move(*best);
+}
+
+RecomputeChoice best_of(const RecomputeModel& model, const std::vector<Again>& starts,
+                        int64_t limit) {
+  constexpr size_t kMost = 4;
+  std::optional<RecomputeChoice> best;
+  for (const Again& start : near(model, starts, limit, kMost)) {
     Search search(model);
     RecomputeChoice found = search.fit(start, limit);
     if (found.fits) found = search.keep_more(std::move(found), limit);
@@ -358,12 +371,12 @@ RecomputeChoice cheapest_within(const RecomputeModel& model, int64_t limit) {
 // Downhill in ever smaller steps: a limit tells the search where memory is too high.
 RecomputeChoice least_memory(const RecomputeModel& model) {
   std::vector<Again> starts = starts_of(model);
-  RecomputeChoice best = best_of(model, starts, 0);
+  RecomputeChoice best = lowest_of(model, starts, 0, 4);
   for (const double step : {0.9, 0.97, 0.99, 0.997}) {
     for (;;) {
       const auto limit = static_cast<int64_t>(step * static_cast<double>(best.outcome.peak));
       starts.push_back(best.again);
-      RecomputeChoice next = best_of(model, starts, limit, 2);
+      RecomputeChoice next = lowest_of(model, starts, limit, 2);
       if (next.outcome.peak >= best.outcome.peak) break;
       best = std::move(next);
     }
@@ -371,7 +384,7 @@ RecomputeChoice least_memory(const RecomputeModel& model) {
   constexpr int kMostTimes = 8;
   for (int i = 0; i < kMostTimes; ++i) {
     starts.push_back(best.again);
-    RecomputeChoice next = best_of(model, starts, best.outcome.peak - 1);
+    RecomputeChoice next = lowest_of(model, starts, best.outcome.peak - 1, 4);
     if (next.outcome.peak >= best.outcome.peak) break;
     best = std::move(next);
   }

@@ -54,6 +54,8 @@ class StepCache {
   ReadyStep* last() const { return last_; }
   int64_t made() const { return made_; }  // recordings so far
   void forget(const ReadyStep& step);
+  // A compiled step, which outlives it, on the devices of this worker.
+  std::unique_ptr<BoundStep> bind(const CompiledStep& step);
 
   // Where the strategies of the step put its parts; recorded with `sample` where nothing was
   // recorded yet, or, where the step cannot do with so few rows, with more of them, at most the
