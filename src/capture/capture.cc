@@ -202,6 +202,12 @@ std::vector<Metric> metrics_of(Recorder& recorder, const RecordedRun& run,
   return metrics;
 }
 
+void mark_kept(Recorder& recorder, const RecordedRun& run) {
+  for (const auto& entry : run.collected) {
+    if (entry.collection == collections::kCheckpoints) recorder.mark(entry.tensor);
+  }
+}
+
 void check_nothing_kept(const Recorder& recorder) {
   const std::vector<std::string> kept = recorder.describe_kept();
   const std::string which =
@@ -286,6 +292,7 @@ Capture capture_step(const CaptureRequest& request) {
     capture.loss = run.output.loss.item<double>();
     loss = recorder.returned(run.output.loss);
     metrics = metrics_of(recorder, run, capture.metric_values);
+    mark_kept(recorder, run);
     for (size_t i = 0; i < run.trained.size(); ++i) {
       const at::Tensor& gradient = run.gradients.trained[i];
       if (!gradient.defined()) continue;

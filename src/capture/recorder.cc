@@ -305,6 +305,19 @@ ValueId Recorder::returned(const at::Tensor& tensor) {
   return id;
 }
 
+// The node that wrote it last makes it.
+void Recorder::mark(const at::Tensor& tensor) {
+  const ValueId id = find(tensor);
+  if (id == kNoValue) return;
+  for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
+    bool makes = false;
+    for_each_output(*node, [&](ValueId made) { makes |= made == id; });
+    if (!makes) continue;
+    node->origin.marked = true;
+    return;
+  }
+}
+
 bool Recorder::is_input(ValueId root) const {
   return std::any_of(graph_.leaves.begin(), graph_.leaves.end(), [&](const Leaf& leaf) {
     return leaf.kind == Leaf::Kind::kInput && graph_.value(leaf.value).storage == root;

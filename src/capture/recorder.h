@@ -66,6 +66,10 @@ class Recorder {
   // The same for a tensor that the step returns.
   ValueId returned(const at::Tensor& tensor);
 
+  // The program marked this tensor, to be kept for backward. What the step did not make is kept
+  // anyway.
+  void mark(const at::Tensor& tensor);
+
   // Phase of what is recorded next, and whose derivative it is. A node of the backward phase that
   // is nobody's, a sum of gradients, waits for the node that reads it: see claim().
   void enter_backward(bool runs_users_code) {

@@ -1,4 +1,5 @@
 // Which tensor is which Value: saved tensors, constants, in-place results, memory without contents.
+#include <epl/collection.h>
 #include <epl/epl.h>
 #include <gtest/gtest.h>
 
@@ -432,6 +433,42 @@ TEST(Constant, IsMadeOnceForSeveralReaders) {
   const Graph graph = graph_of(
       net, [&](const Batch&) { return (net.weight * mask + mask * mask.view({3})).sum(); }, {});
   EXPECT_EQ(constants_of(graph), "f32[3]");
+}
+
+// The operators whose results the step marks to be kept, and what the graph returns.
+std::string marked_in(const std::function<Tensor(const Tensor&)>& step) {
+  Scaled net;
+  const Graph graph =
+      graph_of(net, [&](const Batch& batch) { return step(batch[0] * net.weight).sum(); },
+               {torch::ones({3})});
+  std::vector<std::string> marked;
+  for (const Node& node : graph.nodes) {
+    if (node.origin.marked) marked.push_back(op_name(node));
+  }
+  EXPECT_TRUE(graph.metrics.empty());
+  return join(marked, " ");
+}
+
+TEST(Mark, IsOnTheNodeThatMakesTheTensor) {
+  const char* const kept = collections::kCheckpoints;
+  EXPECT_EQ(marked_in([&](const Tensor& x) {
+              const Tensor y = x.tanh();
+              add_to_collection(kept, y);
+              return y.sigmoid();
+            }),
+            "aten::tanh");
+  EXPECT_EQ(marked_in([&](const Tensor& x) {
+              Tensor y = x + 1;
+              y.relu_();  // it is marked as it is then
+              add_to_collection(kept, y);
+              return y;
+            }),
+            "aten::relu_");
+  EXPECT_EQ(marked_in([&](const Tensor& x) {
+              add_to_collection(kept, torch::ones({2}).detach());
+              return x;
+            }).find("aten::mul"),
+            std::string::npos);
 }
 
 }  // namespace

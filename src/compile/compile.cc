@@ -10,6 +10,7 @@
 #include "compile/loss_of_parts.h"
 #include "compile/outputs.h"
 #include "compile/placement.h"
+#include "compile/recompute_step.h"
 #include "cost/node_cost.h"
 #include "passes/assign_chunks.h"
 #include "passes/assign_taskgraphs.h"
@@ -65,7 +66,7 @@ StepEndOptions end_options(const ClusterShape& cluster, const Config& config,
   end.clips_each_replica =
       clips && placement.replicas > 1 && !config.get<bool>("communication.clip_after_allreduce");
   end.clips_reduced = clips && (!end.clips_each_replica || options.clip == Clip::kNorm);
-  if (config.get<std::string>("debug.nan_loss") == "ignore") {
+  if (config.get<std::string>("debug.nan_loss") == "ignore" && !options.keeps_all) {
     end.loss = StepEndOptions::OnBadLoss::kIgnored;
   }
   if (placement.has_roles() && cluster.worker_num > 1) {
@@ -231,9 +232,11 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   for (size_t role = 0; role < step.parts.size(); ++role) {
     drop_repeated_gradients(cut, role, step.parts[role]);
   }
-  step.plan = lower_roles(step, sliced, cluster, config,
-                          lower_options(cluster, config, options, placement));
-  step.plan.remarks = std::move(cut.remarks);
+  const LowerOptions lowering = lower_options(cluster, config, options, placement);
+  step.plan = lower_within_memory(step, config, options, lowering, [&](const CompiledStep& each) {
+    return lower_roles(each, sliced, cluster, config, lowering);
+  });
+  for (auto& remark : cut.remarks) step.plan.remarks.push_back(std::move(remark));
   for (auto& [devices, own] : sliced) {
     for (auto& remark : own.sharding.remarks) step.plan.remarks.push_back(std::move(remark));
   }

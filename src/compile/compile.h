@@ -30,6 +30,11 @@ struct CompileOptions {
   Clip clip = Clip::kNothing;
   // What lies where already: parameters that an earlier step has cut, or left whole, stay so.
   StateMap state = {};
+  // By name of a parameter: how many tensors of its size its optimizer keeps.
+  std::map<std::string, int> states_of = {};
+  // Nothing runs again in backward, whatever the configuration asks for, and a loss can be refused:
+  // what gradient_checkpoint.check_gradients compares with.
+  bool keeps_all = false;
 };
 
 // Graphs are those after all passes.
@@ -40,6 +45,7 @@ struct CompiledStep {
   std::vector<Graph> parts;
   std::map<int, Graph> other;  // of roles with another number of devices, by that number
   Plan plan;
+  size_t run_again = 0;  // operators that backward runs a second time, of all stages
   // What the loss of a micro batch is, in terms of its rows, as far as its graph tells.
   RowResult loss;
   // What a user should hear of the loss, and of the metrics; empty where there is nothing to say.

@@ -63,6 +63,20 @@ void check_dependence(const Dependence& row, const Config& config) {
             config.asked_by(row.key), concat(join(ways, ", or "), ", or leave ", row.key, " out"));
 }
 
+// Of what runs again in backward: nothing does where nobody asks for it.
+void check_recomputes(const Config& config) {
+  const bool limited = !is_default("memory.limit", config);
+  const auto type = config.get<std::string>("gradient_checkpoint.type");
+  const auto check = [&](const char* key, bool has_effect, const char* ways) {
+    EPL_CHECK(has_effect || is_default(key, config), concat(key, " has no effect without ", ways),
+              config.asked_by(key), concat(ways, ", or leave ", key, " out"));
+  };
+  check("gradient_checkpoint.end_taskgraph", type != "collection" && (type == "auto" || limited),
+        "gradient_checkpoint.type = \"auto\" or memory.limit");
+  check("gradient_checkpoint.check_gradients", !type.empty() || limited,
+        "gradient_checkpoint.type or memory.limit");
+}
+
 std::string count(int64_t n, const std::string& noun) {
   return concat(n, " ", noun, n == 1 ? "" : "s");
 }
@@ -81,6 +95,7 @@ void check_available(const Config& config) {
 
 void check_has_effect(const Config& config) {
   for (const Dependence& row : dependences()) check_dependence(row, config);
+  check_recomputes(config);
   const std::string drop = "io.drop_last_files";
   const std::string deal = "io.unbalanced_io_slicing";
   EPL_CHECK(!config.get<bool>(drop) || !config.get<bool>(deal),

@@ -17,6 +17,7 @@ Domain boolean() { return {Domain::Type::kBoolean, 0, {}}; }
 Domain number(int64_t least) { return {Domain::Type::kNumber, least, {}}; }
 Domain word(std::vector<std::string> words) { return {Domain::Type::kWord, 0, std::move(words)}; }
 Domain device_list() { return {Domain::Type::kDeviceList, 0, {}}; }
+Domain bytes() { return {Domain::Type::kBytes, 1, {}}; }
 Domain loss_scale() { return {Domain::Type::kLossScale, 1, {}}; }
 
 // What they mean: docs/configuration.md.
@@ -35,9 +36,10 @@ std::vector<ConfigKey> make_config_keys() {
 
     {"replicate.batch_norm",                   word({"slice", "micro_batch"}),     "slice", kYes},
 
-    {"gradient_checkpoint.type",               word({"", "collection", "auto"}),   "",      kNo},
-    {"gradient_checkpoint.end_taskgraph",      integer(-1),                        -1,      kNo},
-    {"gradient_checkpoint.check_gradients",    boolean(),                          false,   kNo},
+    {"gradient_checkpoint.type",               word({"", "collection", "auto"}),   "",      kYes},
+    {"gradient_checkpoint.end_taskgraph",      integer(-1),                        -1,      kYes},
+    {"gradient_checkpoint.check_gradients",    boolean(),                          false,   kYes},
+    {"memory.limit",                           bytes(),                            0,       kYes},
     {"zero.level",                             word({"", "v0", "v1", "v2"}),       "",      kNo},
     {"offload.level",                          word({"", "v0"}),                   "",      kNo},
 

@@ -12,10 +12,10 @@ namespace epl {
 
 // The values that a key may take.
 struct Domain {
-  enum class Type : uint8_t { kInteger, kBoolean, kNumber, kWord, kDeviceList, kLossScale };
+  enum class Type : uint8_t { kInteger, kBoolean, kNumber, kWord, kDeviceList, kLossScale, kBytes };
 
   Type type;
-  int64_t least = 0;               // kInteger, kNumber, kLossScale
+  int64_t least = 0;               // kInteger, kNumber, kLossScale, kBytes
   std::vector<std::string> words;  // kWord: in their canonical spelling
 
   std::string type_name() const;  // "an integer"

@@ -162,6 +162,7 @@ replicate.batch_norm                    "slice"           default
 gradient_checkpoint.type                ""                default
 gradient_checkpoint.end_taskgraph       -1                default
 gradient_checkpoint.check_gradients     false             default
+memory.limit                            none              default
 zero.level                              ""                default
 offload.level                           ""                default
 amp.level                               ""                default

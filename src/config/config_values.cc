@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -54,6 +55,22 @@ std::optional<std::string> canonical_device_list(const std::string& text) {
   return join(devices, ",");
 }
 
+// "900MiB" -> 943718400. A number alone is one of bytes; units are those of 1024.
+std::optional<int64_t> bytes_of(const std::string& text) {
+  int64_t count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc()) return std::nullopt;
+  std::string unit = to_lower(std::string(stop, end));
+  unit.erase(0, unit.find_first_not_of(' '));
+  const std::vector<std::string> units = {"", "kib", "mib", "gib", "tib"};
+  const auto found = std::find(units.begin(), units.end(), unit == "b" ? "" : unit);
+  if (found == units.end()) return std::nullopt;
+  const int shift = 10 * static_cast<int>(found - units.begin());
+  if (count < 0 || count > (std::numeric_limits<int64_t>::max() >> shift)) return std::nullopt;
+  return count << shift;
+}
+
 // What accept_value() found: the canonical value, or which of the two complaints fits.
 enum class Complaint { kNone, kType, kValue };
 struct Verdict {
@@ -82,6 +99,10 @@ Verdict judge_string(const Domain& domain, const std::string& text) {
       if (!scale) return judge(false, text);
       return judge(is_number_of_at_least(domain.least, *scale), ConfigValue(*scale).str());
     }
+    case Domain::Type::kBytes: {
+      const std::optional<int64_t> bytes = bytes_of(text);
+      return bytes ? judge(*bytes >= domain.least, *bytes) : judge(false, text);
+    }
     default:
       return {Complaint::kType};
   }
@@ -91,6 +112,7 @@ Verdict judge(const Domain& domain, const ConfigValue& value) {
   if (const std::string* text = value.get_if<std::string>()) return judge_string(domain, *text);
   switch (domain.type) {
     case Domain::Type::kInteger:
+    case Domain::Type::kBytes:
       if (const int64_t* integer = value.get_if<int64_t>()) {
         return judge(*integer >= domain.least, value);
       }
@@ -131,6 +153,7 @@ std::string Domain::type_name() const {
     case Type::kNumber:
       return "a number";
     case Type::kLossScale:
+    case Type::kBytes:
       return "a string or a number";
     case Type::kWord:
     case Type::kDeviceList:
@@ -149,6 +172,8 @@ std::string Domain::allowed() const {
       return concat("a number of at least ", least);
     case Type::kLossScale:
       return concat("\"dynamic\" or a number of at least ", least);
+    case Type::kBytes:
+      return "a number of bytes, or text such as \"900MiB\" or \"2GiB\"";
     case Type::kDeviceList:
       return "\"\" or different device numbers such as \"0,4,7\"";
     case Type::kWord:

@@ -7,9 +7,8 @@
 #include "ops/facts.h"
 
 namespace epl {
-namespace {
 
-BoundLeaves leaves_of(const CompiledStep& step) {
+BoundLeaves bound_leaves(const CompiledStep& step) {
   BoundLeaves leaves;
   for (const auto& leaf : step.graph.leaves) leaves.users.push_back(leaf.tensor);
   for (size_t role = 0; role < step.plan.roles(); ++role) {
@@ -20,6 +19,8 @@ BoundLeaves leaves_of(const CompiledStep& step) {
   }
   return leaves;
 }
+
+namespace {
 
 std::string name_of(const Model& model, const at::Tensor& parameter) {
   for (const auto& [name, tensor] : model.parameters()) {
@@ -32,7 +33,7 @@ std::string name_of(const Model& model, const at::Tensor& parameter) {
 
 ReadyStep::ReadyStep(CompiledStep step, const Capture& capture, const BoundStep::Where& where)
     : compiled_(std::move(step)),
-      bound_(compiled_.plan, leaves_of(compiled_), where),
+      bound_(compiled_.plan, bound_leaves(compiled_), where),
       recorded_loss_(capture.loss),
       draws_random_numbers_(epl::draws_random_numbers(compiled_.graph)),
       closed_over_(capture.closed_over),

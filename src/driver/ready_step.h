@@ -2,6 +2,7 @@
 // (runtime/bound_step.h), with what only a trainer knows of it.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "capture/capture.h"
@@ -12,6 +13,9 @@
 #include "state/state_snapshot.h"
 
 namespace epl {
+
+// What the programs of a compiled step read of the user's.
+BoundLeaves bound_leaves(const CompiledStep& step);
 
 class ReadyStep {
  public:
@@ -43,6 +47,9 @@ class ReadyStep {
   void bind_updates(Model& model, GradientHistory& history, Gather gather);
 
   bool replayed = false;  // and compared with the recorded loss
+  // The same step with all kept that backward reads, until its gradients were compared with those
+  // of this one; null where nobody asks for that, or nothing runs again.
+  std::unique_ptr<CompiledStep> all_kept;
   int sample = 0;         // the micro batch of this worker that was recorded
   int64_t last_used = 0;  // in which step
 

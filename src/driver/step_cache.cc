@@ -59,6 +59,22 @@ void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
   }
 }
 
+// How many tensors of its size the optimizers keep for each parameter. Of an optimizer that EPL
+// does not know: two, as of Adam.
+std::map<std::string, int> states_kept(const Model& model) {
+  std::map<std::string, int> kept;
+  for (const auto& [name, parameter] : model.parameters()) {
+    for (size_t index : model.optimizers_of(parameter)) {
+      const ModelOptimizer& optimizer = *model.optimizers()[index];
+      const OptimizerRow* const row = optimizer.row();
+      const size_t group = optimizer.listed()[model.number_of(parameter, index)].group;
+      kept[name] +=
+          row == nullptr ? 2 : static_cast<int>(row->tensor_count(optimizer.options(group)));
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 StepCache::Key StepCache::key_of(const Batch& batch) const {
@@ -308,6 +324,7 @@ CompileOptions StepCache::compile_options() const {
   using Clip = CompileOptions::Clip;
   const ClipOptions& asked = subject_.clipping;
   if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
+  options.states_of = states_kept(subject_.model);
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
@@ -340,6 +357,8 @@ void StepCache::tell_once(const std::string& remark, bool& told) const {
 std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
   if (!placement_) placement(batch, batch, subject_.plain_seed);
   Recorded recorded = record_step(batch);
+  const bool compares = subject_.config.get<bool>("gradient_checkpoint.check_gradients");
+  StepRecording kept = compares ? recorded.step : StepRecording();
   CompiledStep compiled =
       compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, compile_options());
   tell_once(compiled.loss_remark, told_of_loss_);
@@ -353,7 +372,19 @@ std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
       std::move(compiled), recorded.capture,
       BoundStep::Where{replicas, *connections_, exchange_options(subject_.config)});
   ready->replayed = !recorded.comparable;
+  if (compares && ready->compiled().run_again > 0) {
+    CompileOptions options = compile_options();
+    options.keeps_all = true;
+    ready->all_kept = std::make_unique<CompiledStep>(
+        compile(std::move(kept), subject_.job.cluster(), subject_.config, options));
+  }
   return ready;
+}
+
+std::unique_ptr<BoundStep> StepCache::bind(const CompiledStep& step) {
+  return std::make_unique<BoundStep>(
+      step.plan, bound_leaves(step),
+      BoundStep::Where{subject_.replicas, *connections_, exchange_options(subject_.config)});
 }
 
 bool StepCache::has_recorded(const Batch& batch) const {

@@ -54,6 +54,8 @@ class StepCache {
   ReadyStep* last() const { return last_; }
   int64_t made() const { return made_; }  // recordings so far
   void forget(const ReadyStep& step);
+  // A compiled step, which outlives it, on the devices of this worker.
+  std::unique_ptr<BoundStep> bind(const CompiledStep& step);
 
   // What a step for this batch would run: recorded for it, as find() does, and kept nowhere. Throws
   // CannotReplay where such a step runs plainly. After placement().

@@ -194,6 +194,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
     const ReadyStep& first = step_cache.find(rows_of(batches, 0, 0, scratch), 0, steps);
     plain = run_beside(replayed(first), batches, first.snapshot());
   }
+  run_all_kept(batches);
   const std::vector<DeviceRun> runs = run(batches);
   ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);

@@ -69,6 +69,10 @@ class Trainer::Impl::End final : public StepEnd {
   bool accepts_loss() override { return trainer_.check_finite(result, runs_); }
 
   void before(const EndPhase& phase) override {
+    using Kind = Instruction::Kind;
+    const bool complete = phase.kind == Kind::kCheck || phase.kind == Kind::kUpdate ||
+                          (phase.kind == Kind::kClip && phase.over == Instruction::Over::kAll);
+    if (complete) trainer_.compare_with_all_kept(ready_.bound());
     const bool clips_replicas =
         phase.kind == Instruction::Kind::kClip && phase.over == Instruction::Over::kReplica;
     if (clips_replicas) trainer_.tell_of_local_clipping(ready_.plan().replicas);

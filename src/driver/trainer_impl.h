@@ -79,6 +79,12 @@ struct Trainer::Impl {
   double update_by(PlainRun& plain, const PlainRunRequest& request);
   void make_plan(const DeviceBatches& batches);
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
+  void run_devices(BoundStep& bound, bool draws, const DeviceBatches& batches,
+                   std::vector<DeviceRun>& runs);
+  // --- gradient_checkpoint.check_gradients: trainer_check.cc
+  // Runs the step without recomputation, where that is due, and sets all back that it changed.
+  void run_all_kept(const DeviceBatches& batches);
+  void compare_with_all_kept(const BoundStep& bound);
   void check_replay(ReadyStep& ready, const DeviceBatches& batches,
                     const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
@@ -157,11 +163,12 @@ struct Trainer::Impl {
   bool met = false;  // the other workers have the same model and plan
   LocalReplicas replicas;
   StepCache step_cache;
-  int64_t verified = 0;               // steps that were compared with the plain program
-  const Batch* step_batch = nullptr;  // while a step runs: what was handed in
-  double parameters_before = 0;       // their checksum before this step, where it is looked at
-  bool plain_next = false;            // some worker wants the next step to run plainly
-  bool all_recorded = false;          // before there is a plan: all workers can make it
+  std::vector<at::Tensor> gradients_all_kept;  // of devices, until those of the step are compared
+  int64_t verified = 0;                        // steps that were compared with the plain program
+  const Batch* step_batch = nullptr;           // while a step runs: what was handed in
+  double parameters_before = 0;  // their checksum before this step, where it is looked at
+  bool plain_next = false;       // some worker wants the next step to run plainly
+  bool all_recorded = false;     // before there is a plan: all workers can make it
   std::set<Remark> told;
   int64_t ignored_before = 0;  // targets that were, before this step
   int64_t loads = 0;           // calls of load()

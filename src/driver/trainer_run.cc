@@ -142,17 +142,23 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
   agree_on_plan(ready);
   begin_laps();
-  BoundStep& bound = ready.bound();
+  run_devices(ready.bound(), ready.draws_random_numbers(), batches, runs);
+  tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
+  if (!ready.replayed) check_replay(ready, batches, runs);
+}
+
+void Trainer::Impl::run_devices(BoundStep& bound, bool draws, const DeviceBatches& batches,
+                                std::vector<DeviceRun>& runs) {
   bound.hand_out_state();
-  if (ready.draws_random_numbers()) replicas.begin_step();
+  if (draws) replicas.begin_step();
   bound.begin(steps);
   job->watch().doing(steps, "compute");
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
   try {
     job->team().run([&](int device) {
-      const bool reads = ready.placement().stage_of(ready.place(device).role) == 0;
-      const size_t batch = batch_of(device, ready.placement(), job->cluster()).value_or(0);
+      const bool reads = bound.placement().stage_of(bound.place(device).role) == 0;
+      const size_t batch = batch_of(device, bound.placement(), job->cluster()).value_or(0);
       bound.run(device, reads ? &batches[batch] : nullptr, runs[static_cast<size_t>(device)]);
     });
     bound.finish();
@@ -170,8 +176,6 @@ void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                        runs[static_cast<size_t>(device)].micro_batch, ": ", text_of(error)),
                 "epl::Trainer::step");
   }
-  tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
-  if (!ready.replayed) check_replay(ready, batches, runs);
 }
 
 // The recorded run and its replay read the same batch and draw the same numbers; devices other than

@@ -68,9 +68,12 @@ struct Origin {
   // What the kernel held there besides its arguments and results, for each byte of these: where a
   // device has a piece of them it needs a piece of that.
   double workspace = 0;
+  // The program marked what this node makes, to be kept for backward: collection "checkpoints". A
+  // mark keeps nothing alive and goes where the node goes.
+  bool marked = false;
 
   // Of a node that a pass puts beside the recorded one.
-  Origin beside() const { return {call, user_call, 0, 0}; }
+  Origin beside() const { return {call, user_call, 0, 0, false}; }
 };
 
 struct Node {

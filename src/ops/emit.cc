@@ -167,6 +167,7 @@ void Emitter::stand_for(const Node& node) {
   taskgraph_ = node.taskgraph;
   chunk_ = node.chunk;
   origin_ = node.origin.beside();
+  origin_.marked = node.origin.marked;
 }
 
 ValueId Emitter::call(const std::string& op, std::vector<Argument> arguments) {

@@ -419,8 +419,27 @@ bool is_view(const Graph& graph, const Node& node) {
   return any && all;
 }
 
-bool is_repeatable(const Node& node) {
-  return !is_random(node.op) && !is_collective(node.op) && written_arguments(node).empty();
+bool is_repeatable(const Graph& graph, const Node& node) {
+  if (is_random(node.op) || is_collective(node.op) || only_checks(node.op) || node.expects ||
+      makes_uninitialized(node.op) || !values_that_decide_shape(graph, node).empty() ||
+      !written_arguments(repeated_form(node)).empty()) {
+    return false;
+  }
+  bool dense = true;
+  for_each_input(node, [&](ValueId id) { dense &= graph.value(id).type.layout == c10::kStrided; });
+  for_each_output(node, [&](ValueId id) {
+    dense &= graph.value(id).type.layout == c10::kStrided && graph.value(id).storage == id;
+  });
+  return dense;
+}
+
+Node repeated_form(const Node& node) {
+  Node form = node;
+  if (name_of(node.op) != kRunningStatistics[0].op) return form;
+  const RunningStatistics& row = kRunningStatistics[0];
+  if (!node.arguments[row.training].constant.toBool()) return form;
+  for (size_t i : {row.mean, row.mean + 1}) form.arguments[i].values = {kNoValue};
+  return form;
 }
 
 }  // namespace epl

@@ -111,8 +111,14 @@ bool is_collective(const c10::OperatorHandle& op);
 // nothing.
 bool is_view(const Graph& graph, const Node& node);
 
-// Whether the node may run once more, later in the step, and give the same: it draws no numbers and
-// writes nothing. A collective may not, as the other devices would have to run it again as well.
-bool is_repeatable(const Node& node);
+// Whether the node may run once more, later in the step and as repeated_form() gives it, to the
+// same bits: it draws no numbers, writes and checks nothing, its results are dense tensors with
+// contents and memory of their own, in a shape that does not depend on contents. A collective may
+// not, as the other devices would have to run it again as well. What it reads must be as it was.
+bool is_repeatable(const Graph& graph, const Node& node);
+
+// The node without what it does besides making its results: batch norm without the running
+// statistics that it would write. All other nodes as they are.
+Node repeated_form(const Node& node);
 
 }  // namespace epl

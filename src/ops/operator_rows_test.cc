@@ -67,19 +67,31 @@ TEST(OperatorRows, WithoutARuleAreNotCut) {
   EXPECT_EQ(find_rule(equal), nullptr);
 }
 
-TEST(IsRepeatable, WhatDrawsNothingAndWritesNothing) {
+TEST(IsRepeatable, WhatGivesTheSameAgainAndDoesNothingElse) {
   const std::string norm = "%2: f32[2,3], %3: f32[3], %4: f32[3] = aten::native_batch_norm";
   const std::pair<std::string, bool> table[] = {
       {"%2: f32[2,3] = aten::relu(%0)", true},
       {"%2: f32[2,3] @%0 = aten::relu_(%0)", false},
       {"%2: f32[2,3] = aten::bernoulli.p(%0, 0.5, none)", false},
-      {norm + "(%0, _, _, %1, %1, true, 0.1, 1e-05)", false},  // the running statistics
+      {norm + "(%0, _, _, %1, %1, true, 0.1, 1e-05)", true},  // without its running statistics
       {norm + "(%0, _, _, %1, %1, false, 0.1, 1e-05)", true},
       {"%2: f32[2,3] = epl::all_reduce(%0, \"sum\", \"part\")", false},
+      {"%2: f32[2,3] = aten::empty_like(%0, none, none, none, none, none)", false},
+      {"%2: i64[2,2] = aten::nonzero(%0)", false},
+      {"%2: f32[3,2]{1,3} @%0 = aten::t(%0)", false},  // it has no memory of its own
   };
   for (const auto& [node, repeatable] : table) {
-    EXPECT_EQ(is_repeatable(step_with(node).nodes[0]), repeatable) << node;
+    const Graph graph = step_with(node);
+    EXPECT_EQ(is_repeatable(graph, graph.nodes[0]), repeatable) << node;
   }
+}
+
+TEST(RepeatedForm, OfBatchNormWritesNoStatistics) {
+  const Graph graph = step_with(
+      "%2: f32[2,3], %3: f32[3], %4: f32[3] = "
+      "aten::native_batch_norm(%0, _, _, %1, %1, true, 0.1, 1e-05)");
+  EXPECT_EQ(written_arguments(graph.nodes[0]).size(), 2);
+  EXPECT_TRUE(written_arguments(repeated_form(graph.nodes[0])).empty());
 }
 
 TEST(IsView, WhatOnlyShowsMemory) {

@@ -300,6 +300,14 @@ void StepGradients::sum_into_first(DeviceTeam& team) {
   });
 }
 
+std::vector<at::Tensor> StepGradients::of_devices() const {
+  std::vector<at::Tensor> gradients;
+  for (const auto& entry : entries_) {
+    for (const auto& part : entry.parts) gradients.push_back(gradient(part));
+  }
+  return gradients;
+}
+
 std::vector<at::Tensor> StepGradients::reduced() const {
   std::vector<at::Tensor> gradients;
   for (const auto& entry : entries_) gradients.push_back(sum_of(entry).gradient);

@@ -97,6 +97,8 @@ class StepGradients {
 
   // Into the first part of each entry, each device of the team some of them.
   void sum_into_first(DeviceTeam& team);
+  // What each device has of each entry, in their order.
+  std::vector<at::Tensor> of_devices() const;
   // One for each entry, once they are summed.
   std::vector<at::Tensor> reduced() const;
   std::vector<at::Tensor> reduced(const std::vector<size_t>& entries) const;

@@ -115,6 +115,7 @@ Case make_case(const CaseOptions& options) {
   if (options.dtype) made.recipe.dtype = *options.dtype;
   made.parts = spread.parts;
   made.sums = spread.draft.sums;
+  made.recomputes = options.recomputes;
   made.variant = spread.variant.steps(options.steps);
   if (made.sums && made.parts > 1) made.variant.sum();
   made.variant.with("debug.nan_loss", "ignore");

@@ -32,10 +32,11 @@ struct Options {
   bool print = false;
   bool shrinks = false;
   bool leaves = false;
+  bool recomputes = false;
   std::optional<torch::ScalarType> dtype;
 
   CaseOptions of(const std::string& one_mode, uint64_t seed) const {
-    return {one_mode, seed, steps, leaves, dtype};
+    return {one_mode, seed, steps, leaves, dtype, recomputes};
   }
 };
 
@@ -59,6 +60,8 @@ Options parse(int count, char** words) {
       options.print = true;
     } else if (word == "--leaves") {
       options.leaves = true;
+    } else if (word == "--recompute") {
+      options.recomputes = true;
     } else if (word == "--double" || word == "--float") {
       options.dtype = word == "--double" ? torch::kDouble : torch::kFloat;
     } else if (word == "--shrink") {
@@ -66,7 +69,8 @@ Options parse(int count, char** words) {
     } else {
       throw std::runtime_error(
           "usage: fuzz_programs [--mode all|one|micro|devices|slices|workers|"
-          "stages|split] [--seeds N] [--first-seed S] [--steps K] [--leaves] [--float] "
+          "stages|split] [--seeds N] [--first-seed S] [--steps K] [--leaves] [--recompute] "
+          "[--float] "
           "[--double] [--print] [--shrink]");
     }
   }
@@ -92,7 +96,8 @@ void tell_failure(const Options& options, const std::string& mode, uint64_t seed
   std::cout << "FAILED mode " << mode << ", seed " << seed << ": " << outcome.text << "\n"
             << "  again: build/bin/fuzz_programs --mode " << mode << " --first-seed " << seed
             << " --seeds 1 --steps " << options.steps << (options.leaves ? " --leaves" : "")
-            << (options.dtype ? dtype : "") << " --print --shrink\n";
+            << (options.recomputes ? " --recompute" : "") << (options.dtype ? dtype : "")
+            << " --print --shrink\n";
   Case failing = make_case(options.of(mode, seed));
   std::cout << failing.str();
   if (!options.shrinks) return;

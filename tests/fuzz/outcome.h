@@ -19,6 +19,7 @@ struct Case {
   parity::Variant variant;  // how EPL runs it
   int parts = 1;            // into which EPL cuts the rows of a batch
   bool sums = false;        // its loss is a sum over rows
+  bool recomputes = false;  // once more with gradient checkpointing, to the same bits
   std::string str() const;
 };
 
@@ -28,6 +29,7 @@ struct CaseOptions {
   int steps = 3;
   bool leaves = false;                          // with Group::kLeaves
   std::optional<torch::ScalarType> dtype = {};  // instead of the one that the seed gives
+  bool recomputes = false;
 };
 
 Case make_case(const CaseOptions& options);
