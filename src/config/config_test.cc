@@ -165,6 +165,7 @@ gradient_checkpoint.check_gradients     false             default
 zero.level                              ""                default
 offload.level                           ""                default
 amp.level                               ""                default
+amp.dtype                               "auto"            default
 amp.debug_log                           false             default
 amp.loss_scale                          "dynamic"         default
 optimizer.num_apply_group               1                 default

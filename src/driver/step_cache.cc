@@ -255,7 +255,7 @@ StepCache::Recorded StepCache::record_step(const Batch& batch) {
   // Not a copy of the batch: what shares its memory is looked for.
   result.capture =
       probed ? std::move(probe_->capture)
-             : record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
+             : record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed());
   probe_.reset();
   expect_again(batch, result.capture.graph, times);
   check_replayable(batch, result.capture);
@@ -303,7 +303,7 @@ void StepCache::tell_once(const std::string& remark, bool& told) const {
 }
 
 std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
-  if (!placement_) placement(batch, batch, subject_.plain_seed);
+  if (!placement_) placement(batch, batch, subject_.plain_seed());
   Recorded recorded = record_step(batch);
   CompiledStep compiled =
       compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, compile_options());
