@@ -39,7 +39,9 @@ namespace epl {
 struct StepResult {
   double loss = 0;                               // mean over the micro batches
   std::map<std::string, torch::Tensor> metrics;  // merged, by name
-  bool skipped = false;                          // the loss was not finite and no update was made
+  // No update was made: the loss was not finite, or in mixed precision a gradient.
+  bool skipped = false;
+  double loss_scale = 1;  // of this step, in mixed precision; gradients are divided by it
   // Of the reduced gradients, before they are clipped where it is they that are; 0 unless
   // clip_grad_norm is set.
   double gradient_norm = 0;

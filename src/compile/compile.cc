@@ -17,6 +17,7 @@
 #include "passes/batched_products.h"
 #include "passes/dead_code.h"
 #include "passes/dense_gradients.h"
+#include "passes/join_casts.h"
 #include "passes/own_generators.h"
 #include "passes/own_gradients.h"
 #include "passes/purify.h"
@@ -57,6 +58,8 @@ Schedule schedule_of(const Graph& graph, const ClusterShape& cluster, const Conf
   return make_schedule(request);
 }
 
+bool mixes_precisions(const Config& config) { return config.get<std::string>("amp.level") == "O1"; }
+
 // How the step ends. With one replica the reduced gradients are the local ones.
 StepEndOptions end_options(const ClusterShape& cluster, const Config& config,
                            const CompileOptions& options, const Placement& placement) {
@@ -73,6 +76,7 @@ StepEndOptions end_options(const ClusterShape& cluster, const Config& config,
     const bool all = config.get<bool>("pipeline.gather_parameters");
     end.gather = all ? StepEndOptions::Gather::kAll : StepEndOptions::Gather::kRead;
   }
+  end.scales_loss = mixes_precisions(config);
   end.apply_groups = static_cast<int>(config.get<int64_t>("optimizer.num_apply_group"));
   return end;
 }
@@ -195,6 +199,9 @@ StepPasses step_passes(const Config& config, const Placement& placement,
   }
   // So that nothing is decided about what nobody reads.
   passes.whole.push_back(std::make_unique<DeadCode>());
+  // Needs purity and chunks; after DeadCode, so that no cast is kept for a reader that goes. What
+  // it leaves without a reader goes with the passes of a role.
+  if (mixes_precisions(config)) passes.whole.push_back(std::make_unique<JoinCasts>());
   // Once more for the nodes that came since, and for those whose readers went: it is these chunks
   // that are cut and proven.
   if (chunks) passes.whole.push_back(std::make_unique<AssignChunks>());

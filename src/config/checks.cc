@@ -35,12 +35,16 @@ struct Dependence {
 std::vector<Dependence> dependences() {
   const Switch chooses{"auto.auto_parallel", true};
   const Switch deals_out{"pipeline.strategy", "Interleaved"};
+  const Switch mixes{"amp.level", "O1"};
   const Switch slices{"io.slicing", true};
   return {
       {"pipeline.num_stages", {chooses, deals_out}},
       {"pipeline.num_chunks", {chooses}},
       {"pipeline.num_chunks", {deals_out}},
       {"auto.device_memory", {chooses}},
+      {"amp.dtype", {mixes}},
+      {"amp.debug_log", {mixes}},
+      {"amp.loss_scale", {mixes}},
       {"communication.fp16_scale", {{"communication.fp16", true}}},
       {"io.drop_last_files", {slices}},
       {"io.unbalanced_io_slicing", {slices}},

@@ -43,9 +43,10 @@ std::vector<ConfigKey> make_config_keys() {
     {"zero.level",                             word({"", "v0", "v1", "v2"}),       "",      kNo},
     {"offload.level",                          word({"", "v0"}),                   "",      kNo},
 
-    {"amp.level",                              word({"", "O1"}),                   "",      kNo},
-    {"amp.debug_log",                          boolean(),                          false,   kNo},
-    {"amp.loss_scale",                         loss_scale(),                       "dynamic", kNo},
+    {"amp.level",                              word({"", "O1"}),                   "",      kYes},
+    {"amp.dtype",                              word({"auto", "bfloat16", "float16"}), "auto", kYes},
+    {"amp.debug_log",                          boolean(),                          false,   kYes},
+    {"amp.loss_scale",                         loss_scale(),                       "dynamic", kYes},
 
     {"optimizer.num_apply_group",              integer(1),                         1,       kYes},
 

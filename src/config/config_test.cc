@@ -166,6 +166,7 @@ memory.limit                            none              default
 zero.level                              ""                default
 offload.level                           ""                default
 amp.level                               ""                default
+amp.dtype                               "auto"            default
 amp.debug_log                           false             default
 amp.loss_scale                          "dynamic"         default
 optimizer.num_apply_group               1                 default

@@ -28,8 +28,8 @@ inline StateKey state_key(const at::Tensor& parameter) {
 }
 #endif
 
-// Whether Optimizer::zero_grad() fills gradients with zeros, on which momentum and decay go on; since
-// 2.0 it removes them, and a parameter without a gradient rests.
+// Whether Optimizer::zero_grad() fills gradients with zeros, on which momentum and decay go on;
+// since 2.0 it removes them, and a parameter without a gradient rests.
 constexpr bool kZeroGradLeavesZeros = !EPL_TORCH_AT_LEAST(2, 0);
 
 #if EPL_TORCH_AT_LEAST(2, 4)
@@ -39,5 +39,8 @@ inline at::ScalarType cpu_autocast_dtype() { return at::autocast::get_autocast_d
 inline bool is_cpu_autocast() { return at::autocast::is_cpu_enabled(); }
 inline at::ScalarType cpu_autocast_dtype() { return at::autocast::get_autocast_cpu_dtype(); }
 #endif
+
+// LibTorch 1 takes a transposed convolution in bfloat16 for another one.
+constexpr bool kTransposesInLower = EPL_TORCH_AT_LEAST(2, 0);
 
 }  // namespace epl

@@ -54,7 +54,7 @@ void StepCache::check_replayable(const Batch& batch, Capture& captured) {
   unreplayable_ = captured.unreplayable;
   // The plain step begins with the first micro batch of the first device.
   if (sample_ > 0) captured.effects = RunEffects();
-  probe_ = Probe{key_of(batch), std::move(captured), subject_.plain_seed};
+  probe_ = Probe{key_of(batch), std::move(captured), subject_.plain_seed()};
   throw CannotReplay(unreplayable_);
 }
 
@@ -137,7 +137,7 @@ std::optional<Capture> StepCache::look_late(const Batch& batch, double seed) {
 // Workers run plainly together or not at all, and know a batch only when it is there. So the look
 // is a recording of this step, which is replayed in it where the first one is not right for it.
 void StepCache::look_before_replay(const Batch& batch, int micro_batches) {
-  std::optional<Capture> captured = look_late(batch, subject_.plain_seed);
+  std::optional<Capture> captured = look_late(batch, subject_.plain_seed());
   if (!captured || unreplayable_.empty()) return;
   EPL_CHECK(captured->unreplayable.empty() && micro_batches == 1,
             concat("the step cannot be replayed: ", unreplayable_,
@@ -145,7 +145,7 @@ void StepCache::look_before_replay(const Batch& batch, int micro_batches) {
             "epl::Trainer::step", kWaysOut);
   const auto ready = ready_.find(key_of(batch));
   if (ready != ready_.end()) forget(*ready->second);
-  probe_ = Probe{key_of(batch), std::move(*captured), subject_.plain_seed};
+  probe_ = Probe{key_of(batch), std::move(*captured), subject_.plain_seed()};
 }
 
 // Whether the user has since assigned another tensor to a variable that the recording reads, or
@@ -209,7 +209,8 @@ void StepCache::look_again(const Batch& batch) {
     bring_home();
     ++made_;
     auto late = late_.extract(key_of(batch));
-    const Capture captured = capture(repeat_rows(batch, late.mapped().times), subject_.plain_seed);
+    const Capture captured =
+        capture(repeat_rows(batch, late.mapped().times), subject_.plain_seed());
     const Difference difference = compare_looks(late.key(), late.mapped(), captured.graph);
     if (!captured.unreplayable.empty()) refuse_to_replay(captured.unreplayable);
     if (difference && !difference.guarded) refuse_to_replay(difference.text);
@@ -224,7 +225,7 @@ void StepCache::look_again(const Batch& batch) {
   if (first == pending_->looks.end()) return;
   bring_home();
   ++made_;  // what was brought home may be released again
-  const Capture captured = capture(repeat_rows(batch, first->second.times), subject_.plain_seed);
+  const Capture captured = capture(repeat_rows(batch, first->second.times), subject_.plain_seed());
   const bool another_step = first->second.step != step_;
   const Difference difference = compare_looks(first->first, first->second, captured.graph);
   if (another_step && !stays_unclear(first->second, difference, captured.graph)) {

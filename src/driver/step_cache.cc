@@ -299,7 +299,7 @@ Capture StepCache::probed_or_recorded(const Batch& batch, bool probed) {
   probe_.reset();
   const int times = times_of_rows(*placement_, subject_.job.cluster());
   // Not a copy of the batch: what shares its memory is looked for.
-  return record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed);
+  return record(times == 1 ? batch : repeat_rows(batch, times), subject_.plain_seed());
 }
 
 StepRecording StepCache::recording_of(Graph whole) const {
@@ -355,7 +355,7 @@ void StepCache::tell_once(const std::string& remark, bool& told) const {
 }
 
 std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
-  if (!placement_) placement(batch, batch, subject_.plain_seed);
+  if (!placement_) placement(batch, batch, subject_.plain_seed());
   Recorded recorded = record_step(batch);
   const bool compares = subject_.config.get<bool>("gradient_checkpoint.check_gradients");
   StepRecording kept = compares ? recorded.step : StepRecording();

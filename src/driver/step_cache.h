@@ -42,7 +42,9 @@ class StepCache {
     Job& job;
     LocalReplicas& replicas;
     const ClipOptions& clipping;
-    double plain_seed = 1;  // the gradient of a micro batch's loss, where every device is a replica
+    // The gradient of a micro batch's loss, where every device is a replica; a loss scale changes
+    // it.
+    std::function<double()> plain_seed;
   };
   explicit StepCache(const Subject& subject) : subject_(subject) {}
 

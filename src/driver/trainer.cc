@@ -45,6 +45,7 @@ StepResult Trainer::Impl::step_with(StepInput& input) {
     meet_other_workers();
     StepResult result = step(input, given);
     result.seconds = seconds_since(begin);
+    tell_of_casts();
     return result;
   } catch (const std::exception& error) {
     if (job->membership() != nullptr) job->membership()->report_failure(text_of(error));
@@ -70,7 +71,7 @@ bool Trainer::Impl::stays_whole(const StepInput& input, const Shares& shares) co
 Shares Trainer::Impl::shares(const StepInput& input, const GivenBatch& given) {
   Shares likely;
   likely.replicas = replicas.size();
-  const double seed = stays_whole(input, likely) ? 1 : plain_seed();
+  const double seed = stays_whole(input, likely) ? loss_scale() : plain_seed();
   const Placement& placement = step_cache.placement(given.seen, given.whole, seed);
   check_rows_are_read(*job, placement, given.whole, steps);
   return shares_here(placement, job->cluster(), config);
@@ -143,7 +144,7 @@ StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
   const Shares all = shares(input, given);
   if (step_cache.can_run_plainly() && stays_whole(input, all)) {
     tell_of_whole_batch(given);
-    return step_plainly({{given.whole}}, 1);
+    return step_plainly({{given.whole}}, loss_scale());
   }
   const DeviceBatches batches = input.cut(all);
   for_each(batches, [&](const Batch& batch) {
@@ -209,7 +210,7 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
 
 ReplayedStep Trainer::Impl::replayed(const ReadyStep& ready) {
   return {model,          function,         config,        clipping, replicas,
-          job->workers(), ready.compiled(), ready.bound(), steps};
+          job->workers(), ready.compiled(), ready.bound(), steps,    loss_scale()};
 }
 
 // Once after whatever made them whole here: a recording, or somebody who asked for them.

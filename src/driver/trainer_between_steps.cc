@@ -102,6 +102,21 @@ std::string Trainer::state() const {
   return print_state_map(impl_->state_map(), last->placement(), impl_->job->cluster());
 }
 
+SavedProgress Trainer::Impl::progress() const {
+  SavedProgress now;
+  now.random_step = replicas.step;
+  if (mixed) {
+    now.loss_scale = mixed->scale.value();
+    now.good_steps = mixed->scale.good_steps();
+  }
+  return now;
+}
+
+void Trainer::Impl::go_on_from(const SavedProgress& saved) {
+  replicas.step = saved.random_step;
+  if (mixed && saved.loss_scale != 0) mixed->scale.go_on_from(saved.loss_scale, saved.good_steps);
+}
+
 // All workers have the same to write, so one does. Nobody waits for it: programs that save only on
 // worker 0 and programs that save on all of them both work. But where stages lie on several
 // workers, each has optimizer states of its own to hand in.
@@ -114,14 +129,14 @@ void Trainer::save(const std::string& path) const {
     bring_states_to_first_worker(impl_->model, last->bound(), impl_->state_map());
   }
   if (job.cluster().worker_index != 0) return;
-  save_checkpoint(path, impl_->replicas.step,
+  save_checkpoint(path, impl_->progress(),
                   [&](torch::serialize::OutputArchive& archive) { impl_->model.save(archive); });
 }
 
 void Trainer::load(const std::string& path) {
   impl_->released = -1;
-  impl_->replicas.step = load_checkpoint(
-      path, [&](torch::serialize::InputArchive& archive) { impl_->model.load(archive); });
+  impl_->go_on_from(load_checkpoint(
+      path, [&](torch::serialize::InputArchive& archive) { impl_->model.load(archive); }));
   ++impl_->loads;
 }
 

@@ -110,11 +110,19 @@ StepEndRequest Trainer::Impl::end_request(const ReadyStep& ready) {
   return request;
 }
 
+// All workers have skipped the step, or none.
+void Trainer::Impl::loss_scale_ends_step(StepResult& result) {
+  if (!mixed) return;
+  result.loss_scale = mixed->scale.value();
+  mixed->scale.step_ended(!result.skipped);
+}
+
 StepResult Trainer::Impl::end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
                                    const DeviceBatches& batches) {
   const torch::NoGradGuard no_grad;
   End end(*this, ready, runs, batches);
   end.result.skipped = !end.run();
+  loss_scale_ends_step(end.result);
   end.result.gradient_norm = end.gradient_norm();
   timeline.seconds = seconds_since_begin();
   return std::move(end.result);

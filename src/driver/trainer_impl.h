@@ -19,6 +19,7 @@
 #include "batch/readers.h"
 #include "batch/step_input.h"
 #include "driver/clip_options.h"
+#include "driver/mixed_precision.h"
 #include "driver/step_cache.h"
 #include "job/agreement.h"
 #include "job/job.h"
@@ -26,6 +27,7 @@
 #include "model/model_state.h"
 #include "plain/plain_run.h"
 #include "runtime/step_end.h"
+#include "state/checkpoint_file.h"
 #include "verify/replayed_step.h"
 
 namespace epl {
@@ -39,12 +41,15 @@ struct Trainer::Impl {
         config(Env::get().config),
         owned_model(std::move(trained)),
         model(*owned_model),
-        function(std::move(step)),
+        mixed(mixed_precision(config)),
+        function(in_mixed_precision(std::move(step), mixed)),
         clipping(clip_options(trainer_options)),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        step_cache({model, function, config, *job, replicas, clipping, plain_seed()}) {
+        step_cache(
+            {model, function, config, *job, replicas, clipping, [this] { return plain_seed(); }}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     job->count(model.holders());
+    if (mixed) tell_of_speed();
   }
 
   // Where an exception destroys the trainer, this worker has failed, and the others hear of it.
@@ -76,7 +81,8 @@ struct Trainer::Impl {
   PlainRunRequest plain_request(const DeviceBatches& batches, double seed,
                                 std::vector<Batch>& observed);
   double loss_of(const PlainRun& plain, int plain_devices) const;
-  double update_by(PlainRun& plain, const PlainRunRequest& request);
+  bool update_by(PlainRun& plain, const PlainRunRequest& request, StepResult& result);
+  void loss_scale_ends_step(StepResult& result);
   void make_plan(const DeviceBatches& batches);
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void run_devices(BoundStep& bound, bool draws, const DeviceBatches& batches,
@@ -105,6 +111,8 @@ struct Trainer::Impl {
   MemoryReport forecast(const Batch& batch);
 
   void check_all_is_here(const std::string& who) const;
+  SavedProgress progress() const;  // what a file has besides the model
+  void go_on_from(const SavedProgress& saved);
   void release_once(const ReadyStep& ready);  // what only other workers hold
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -124,6 +132,7 @@ struct Trainer::Impl {
   // --- what a user hears once: trainer_remarks.cc
   enum class Remark {
     kBatchGradient,
+    kCasts,
     kIgnoredTargets,
     kLocalClipping,
     kPlainSteps,
@@ -138,6 +147,8 @@ struct Trainer::Impl {
   void tell_what_is_fetched(const ReadyStep& ready);
   void tell_of_plain_steps();
   void tell_of_unverified();
+  void tell_of_speed();
+  void tell_of_casts();
 
   int devices() const { return job->cluster().total_gpu_num; }
   bool takes_mean() const {
@@ -146,8 +157,9 @@ struct Trainer::Impl {
   // The gradient of the loss of one micro batch where every device is a replica of its own.
   double plain_seed() const {
     const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
-    return takes_mean() ? 1.0 / (parts * devices()) : 1;
+    return takes_mean() ? loss_scale() / (parts * devices()) : loss_scale();
   }
+  double loss_scale() const { return mixed ? mixed->scale.value() : 1; }
   // What a replica's own gradient is of the one that it hands in: its share of the mean.
   double local_scale(const ReadyStep& ready) const {
     return takes_mean() ? ready.plan().replicas : 1;
@@ -157,7 +169,8 @@ struct Trainer::Impl {
   const Config config;
   const std::unique_ptr<Model> owned_model;
   Model& model;
-  const StepFunction function;
+  std::optional<MixedPrecision> mixed;
+  const StepFunction function;  // in mixed precision, where there is one
   const ClipOptions clipping;
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan

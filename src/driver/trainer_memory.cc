@@ -120,7 +120,8 @@ MemoryReport Trainer::memory() const {
 MemoryReport Trainer::Impl::forecast(const Batch& batch) {
   step_cache.begin_step();  // looks whether the program has changed its modules
   LocalReplicas own_replicas(job->team(), model.device(), job->cluster().first_device());
-  StepCache cache({model, function, config, *job, own_replicas, clipping, plain_seed()});
+  StepCache cache(
+      {model, function, config, *job, own_replicas, clipping, [this] { return plain_seed(); }});
   BatchInput input(batch, config, own_replicas.size());
   const Batch sample = input.sample();
   const Placement placement = cache.placement(sample, batch, plain_seed());

@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "driver/trainer_impl.h"
 #include "plain/plain_update.h"
+#include "runtime/finite_gradients.h"
 #include "runtime/merge_outputs.h"
 
 namespace epl {
@@ -36,9 +37,10 @@ PlainRunRequest Trainer::Impl::plain_request(const DeviceBatches& batches, doubl
                        !config.get<bool>("communication.clip_after_allreduce");
   if (!locally) return request;
   tell_of_local_clipping(request.devices);
-  const double scale = takes_mean() ? request.devices : 1;
+  const double scale = (takes_mean() ? request.devices : 1) / loss_scale();
   request.clip_replica = [this, scale](const std::vector<at::Tensor>& gradients) {
-    clip_gradients(gradients, clipping, scale);
+    // Clipping by value would hide that they are not finite.
+    if (!mixed || are_finite(gradients)) clip_gradients(gradients, clipping, scale);
   };
   return request;
 }
@@ -83,18 +85,20 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   }
   plain.merge_state(request);
   result.skipped = !check_finite(result, plain.runs());
-  if (!result.skipped) result.gradient_norm = update_by(plain, request);
+  result.skipped = result.skipped || !update_by(plain, request, result);
+  loss_scale_ends_step(result);
   timeline.seconds = seconds_since_begin();
   ++steps;
   ++replicas.step;
   return result;
 }
 
-// Returns the norm of the gradients. Where each replica has clipped its own they are not clipped
-// again.
-double Trainer::Impl::update_by(PlainRun& plain, const PlainRunRequest& request) {
+// Returns whether it did: not where the loss is scaled and a gradient is not finite. Where each
+// replica has clipped its own gradients they are not clipped again.
+bool Trainer::Impl::update_by(PlainRun& plain, const PlainRunRequest& request, StepResult& result) {
   plain.reduce_gradients(request.workers);
-  const double norm =
+  if (mixed && !unscale_gradients(plain, loss_scale(), job->team())) return false;
+  result.gradient_norm =
       clip_gradients(plain, request.clip_replica ? clipping.norm_alone() : clipping);
   Span span;
   span.kind = Span::Kind::kUpdate;
@@ -106,7 +110,7 @@ double Trainer::Impl::update_by(PlainRun& plain, const PlainRunRequest& request)
   update_plainly(model, plain, had_gradient, job->team());
   span.end = seconds_since_begin();
   for (auto& device : timeline.devices) device.spans.push_back(span);
-  return norm;
+  return true;
 }
 
 // So that plan() and graph() have something to show, and workers see that they have planned alike.

@@ -1,5 +1,6 @@
 // What a trainer tells its user, once each.
 #include <iostream>
+#include <set>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -82,6 +83,25 @@ void Trainer::Impl::tell_of_unverified() {
   std::clog << "epl: step " << steps
             << " is not verified, nor are others that run as the plain program would on each of "
                "their parts\n";
+}
+
+// Once a process: it is the same for all trainers.
+void Trainer::Impl::tell_of_speed() {
+  if (job->cluster().worker_index != 0 || !model.device().is_cpu()) return;
+  static std::set<c10::ScalarType> told_of;  // a trainer is made by one thread at a time
+  if (!told_of.insert(mixed->lower).second) return;
+  const std::string remark =
+      remark_on_speed(mixed->lower, relative_product_time(mixed->lower, model.device()));
+  if (!remark.empty()) std::clog << "epl: " << remark << "\n";
+}
+
+void Trainer::Impl::tell_of_casts() {
+  if (!mixed || mixed->casts == nullptr || mixed->casts->counts().empty()) return;
+  if (job->cluster().worker_index != 0 || !tells(Remark::kCasts)) return;
+  const int64_t times = config.get<int64_t>("pipeline.num_micro_batch");
+  std::clog << "epl: amp.debug_log: casts of a step of one device, forward, before equal ones are "
+               "joined\n"
+            << mixed->casts->str(times);
 }
 
 }  // namespace epl

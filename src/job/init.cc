@@ -5,6 +5,7 @@
 #include "config/environment.h"
 #include "config/scopes.h"
 #include "job/job.h"
+#include "runtime/tile_products.h"
 
 namespace epl {
 
@@ -12,6 +13,7 @@ void init(const Config& config, SourceLocation where) {
   check_no_scope_stands(where);
   check_available(config);
   check_has_effect(config);
+  if (config.get<std::string>("amp.level") == "O1") avoid_tile_products();
   const JobPlace place = find_job_place();
   auto job = std::make_shared<Job>(place, config, Job::current().get());
   Env env{job->cluster(), config};

@@ -23,6 +23,7 @@ enum class Precision : uint8_t {
   kLower,    // products of matrices: the most to gain, and what is summed has the wider type
   kFloat32,  // reductions, losses, exponentials and logarithms: their inputs are widened
   kWidest,   // as the widest of its inputs; one that reads no tensor as its arguments say
+  kAsGiven,  // in what it gets: its kernels take several types at a time
 };
 
 // What bounds the time of an operator. cost/node_cost.h turns it into seconds. Arithmetic outweighs
@@ -152,5 +153,6 @@ struct OperatorFacts {
 constexpr OperatorFacts in_lower() { return {Precision::kLower, {}, {}, 0}; }
 constexpr OperatorFacts in_float32() { return {Precision::kFloat32, {}, {}, 0}; }
 constexpr OperatorFacts in_widest() { return {Precision::kWidest, {}, {}, 0}; }
+constexpr OperatorFacts as_given() { return {Precision::kAsGiven, {}, {}, 0}; }
 
 }  // namespace epl

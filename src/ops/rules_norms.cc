@@ -146,8 +146,10 @@ Rules norm_rules() {
        nullptr, kDense},
       {"aten::native_group_norm_backward", in_float32(), "", "", kFirst, group_norm_backward,
        localize_group_norm_backward, nullptr, kDense},
-      {"aten::native_batch_norm", in_float32().seconds_each(2e-9), "", "", kNo, batch_norm},
-      {"aten::native_batch_norm_backward", in_float32().seconds_each(3e-9), "", "", kFirst,
+      // Reads pictures of lower precision with weights and statistics of float32, in a quarter of
+      // the time that float32 takes.
+      {"aten::native_batch_norm", as_given().seconds_each(2e-9), "", "", kNo, batch_norm},
+      {"aten::native_batch_norm_backward", as_given().seconds_each(3e-9), "", "", kFirst,
        batch_norm_backward},
   };
   return rows;

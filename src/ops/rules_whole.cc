@@ -11,6 +11,13 @@ Rules whole_rules() {
       {"aten::convolution_overrideable", in_lower().convolves(0, 6, 1)},
       {"aten::convolution_backward_overrideable", in_lower().convolves(1, 7, 2)},
 
+      // Made of others, so that a graph has those. Mixed precision casts what they read: a weight,
+      // not each view of it; and LibTorch 1 compares the types of a convolution before it goes on.
+      {"aten::linear", in_lower()},
+      {"aten::conv1d", in_lower()},
+      {"aten::conv2d", in_lower()},
+      {"aten::conv3d", in_lower()},
+
       // By indices, and what changes some elements.
       {"aten::select_copy", in_widest().gathers()},
       {"aten::embedding_bag", in_widest().gathers()},

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "config/libtorch.h"
+#include "runtime/finite_gradients.h"
 #include "runtime/update_on_devices.h"
 
 namespace epl {
@@ -20,14 +21,26 @@ bool share_memory(const std::vector<ParameterGradient>& gradients) {
   });
 }
 
-}  // namespace
-
-double clip_gradients(const PlainRun& plain, const ClipOptions& clip) {
+std::vector<at::Tensor> defined_gradients(const PlainRun& plain) {
   std::vector<at::Tensor> gradients;
   for (const auto& gradient : plain.gradients()) {
     if (gradient.defined()) gradients.push_back(gradient);
   }
-  return clip_gradients(gradients, clip);
+  return gradients;
+}
+
+}  // namespace
+
+bool unscale_gradients(const PlainRun& plain, double scale, DeviceTeam& team) {
+  const c10::AutoGradMode no_grad(false);
+  const std::vector<at::Tensor> gradients = defined_gradients(plain);
+  if (!are_finite(gradients, team)) return false;
+  unscale_gradients(gradients, scale);
+  return true;
+}
+
+double clip_gradients(const PlainRun& plain, const ClipOptions& clip) {
+  return clip_gradients(defined_gradients(plain), clip);
 }
 
 void update_plainly(Model& model, const PlainRun& plain, const HadGradient& had_gradient,
@@ -47,6 +60,7 @@ void update_plainly(Model& model, const PlainRun& plain, const HadGradient& had_
   }
   for (size_t i = 0; i < by_optimizer.size(); ++i) {
     if (by_optimizer[i].empty()) continue;
+    model.update(i).scale_gradients(1);
     if (!share_memory(by_optimizer[i])) {
       update_on_devices(model.update(i), by_optimizer[i], team);
       continue;

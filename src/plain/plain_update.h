@@ -12,6 +12,10 @@
 
 namespace epl {
 
+// Divides the reduced gradients by the loss scale. Returns false where one of them is not finite,
+// which is so on all workers or on none: they have the same sums.
+bool unscale_gradients(const PlainRun& plain, double scale, DeviceTeam& team);
+
 // Clips the reduced gradients in place, and gives the norm that they had before.
 double clip_gradients(const PlainRun& plain, const ClipOptions& clip);
 

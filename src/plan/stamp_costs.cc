@@ -111,6 +111,8 @@ class CostStamp {
         return each.leaves.empty() ? 0 : all_reduce_seconds(machine_.link, bytes, devices);
       case Instruction::Kind::kClip:
         return in_memory(bytes, kOfClipping, 2 * each.gradients.size());
+      case Instruction::Kind::kFinite:
+        return in_memory(bytes, 1, each.gradients.empty() ? 0 : 1);
       case Instruction::Kind::kUpdate:
         return in_memory(bytes, kOfAnUpdate, each.gradients.empty() ? 0 : 1);
       case Instruction::Kind::kReceive:  // what it waits for is its send's

@@ -83,12 +83,13 @@ class EndBuilder {
         append(Kind::kMerge, program).leaves = merged_leaves(plan_, program, travels);
       }
     }
-    if (options_.clips_each_replica) clip(Over::kReplica);
+    if (options_.clips_each_replica) add_of_all(Kind::kClip, Over::kReplica);
     add_held_back();
     add_tied();
     if (reduces()) add(Kind::kAwait);
     if (options_.loss == StepEndOptions::OnBadLoss::kChecked) add(Kind::kCheck);
-    if (options_.clips_reduced) clip(Over::kAll);
+    if (options_.scales_loss) add_of_all(Kind::kFinite, Over::kReplicas);
+    if (options_.clips_reduced) add_of_all(Kind::kClip, Over::kAll);
     update();
     if (travels) gather();
   }
@@ -104,9 +105,10 @@ class EndBuilder {
     for (auto& program : plan_.programs) append(kind, program);
   }
 
-  void clip(Over over) {
+  // On all gradients of each program.
+  void add_of_all(Kind kind, Over over) {
     for (auto& program : plan_.programs) {
-      Instruction& made = append(Kind::kClip, program);
+      Instruction& made = append(kind, program);
       made.over = over;
       made.gradients = all_gradients(program);
     }

@@ -9,6 +9,7 @@ struct StepEndOptions {
   int apply_groups = 1;  // the update runs in so many groups, one after another
   bool clips_each_replica = false;
   bool clips_reduced = false;  // or asks for their norm
+  bool scales_loss = false;    // looks whether gradients are finite
   enum class OnBadLoss : uint8_t { kIgnored, kChecked } loss = OnBadLoss::kChecked;
   // Of programs that lie on several workers: which parameters come to those that do not update
   // them.

@@ -77,6 +77,7 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
       return bytes_of_run(program, instruction);
     case Instruction::Kind::kReduce:
     case Instruction::Kind::kClip:
+    case Instruction::Kind::kFinite:
     case Instruction::Kind::kUpdate:
       return bytes_of_gradients(program, instruction.gradients);
     case Instruction::Kind::kMerge:
@@ -92,8 +93,8 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
 
 bool prints_bytes(Instruction::Kind kind) {
   return kind == Instruction::Kind::kReduce || kind == Instruction::Kind::kClip ||
-         kind == Instruction::Kind::kUpdate || kind == Instruction::Kind::kMerge ||
-         kind == Instruction::Kind::kGather;
+         kind == Instruction::Kind::kFinite || kind == Instruction::Kind::kUpdate ||
+         kind == Instruction::Kind::kMerge || kind == Instruction::Kind::kGather;
 }
 
 }  // namespace epl

@@ -22,7 +22,9 @@ bool moves(const Instruction& instruction) {
 
 bool names_gradients(const Instruction& instruction) {
   return instruction.kind == InstructionKind::kReduce ||
-         instruction.kind == InstructionKind::kClip || instruction.kind == InstructionKind::kUpdate;
+         instruction.kind == InstructionKind::kClip ||
+         instruction.kind == InstructionKind::kFinite ||
+         instruction.kind == InstructionKind::kUpdate;
 }
 
 bool names_leaves(const Instruction& instruction) {
@@ -181,6 +183,8 @@ std::string print_instruction(const Program& program, size_t index) {
     case InstructionKind::kClip:
       return concat("clip    ", print_over(instruction), ": ", gradients.size(), " gradients  ",
                     bytes(), which(), rest);
+    case InstructionKind::kFinite:
+      return concat("finite  ", gradients.size(), " gradients  ", bytes(), which(), rest);
     case InstructionKind::kCheck:
       return "check   loss" + rest;
     case InstructionKind::kGather:

@@ -319,6 +319,18 @@ const Change kChanges[] = {
                                i = {};
                                i.kind = Instruction::Kind::kCheck;
                              })},
+    {"Finite", of_instruction(kFirstUpdate,
+                              [](Instruction& i) {
+                                i = {};
+                                i.kind = Instruction::Kind::kFinite;
+                                i.gradients = {0, 1};
+                              })},
+    {"FiniteOfSome", of_instruction(kFirstUpdate,
+                                    [](Instruction& i) {
+                                      i = {};
+                                      i.kind = Instruction::Kind::kFinite;
+                                      i.gradients = {1};
+                                    })},
     {"MergeOfWhatIsWritten", of_program([](Program& p) {
        p.written_leaves = {3, 2};
        p.instructions[2] = {};

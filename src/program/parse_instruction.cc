@@ -65,6 +65,9 @@ class InstructionParser {
       if (!parse_over()) line_.fail("expected whose gradients are clipped");
       line_.expect(":");
       parse_count("gradients");
+    } else if (line_.take("finite ")) {
+      made_.kind = InstructionKind::kFinite;
+      parse_count("gradients");
     } else if (line_.take("check ")) {
       made_.kind = InstructionKind::kCheck;
       line_.expect("loss");

@@ -125,6 +125,9 @@ struct Instruction {
     kAwait,   // until all sums that were started are there
     kClip,
     kCheck,  // ends the step without an update where its loss is not finite
+    // Where the loss is scaled (amp.level): looks whether all reduced gradients are finite, which
+    // all devices and workers agree about; ends the step without an update where some are not.
+    kFinite,
     kUpdate,
     kGather,  // parameters (`leaves`) that other programs update come from their workers
   };
@@ -140,9 +143,10 @@ struct Instruction {
   int micro_batch = 0;          // kLoad, kReceive, kRun, kSend
   int segment = 0;              // kRun
   Over over = Over::kReplicas;  // kReduce, kClip
-  std::vector<int> gradients;   // kReduce, kClip, kUpdate: indices into Program::gradients
-  std::vector<int> leaves;      // kMerge, kGather: indices into Program::leaves
-  int first_call = 0;           // kRun: the calls [first_call, end_call) of the segment
+  // kReduce, kClip, kFinite, kUpdate: indices into Program::gradients
+  std::vector<int> gradients;
+  std::vector<int> leaves;  // kMerge, kGather: indices into Program::leaves
+  int first_call = 0;       // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
   int group = 0;  // kReduce: its number in the order of their starts
   // kSend, kReceive: index into Plan::transfers. Each further role of the program has the next.
@@ -285,6 +289,13 @@ struct Plan {
   PlanOutput loss;
   std::vector<PlanOutput> metrics;
 
+  // Whether the seed is multiplied by the loss scale of a step, and gradients divided by it.
+  bool scales_loss() const {
+    return !programs.empty() &&
+           std::any_of(
+               programs[0].instructions.begin(), programs[0].instructions.end(),
+               [](const Instruction& each) { return each.kind == Instruction::Kind::kFinite; });
+  }
   bool has_guards() const {
     return std::any_of(programs.begin(), programs.end(),
                        [](const Program& program) { return program.has_guards; });

@@ -147,6 +147,41 @@ TEST(VerifyPlan, FindsGradientsThatAreUsedBeforeTheirSumsAreThere) {
             "gradient 0 is tied and reduced over replicas, or the other way round");
 }
 
+TEST(VerifyPlan, FindsALookAtGradientsThatComesTooLateOrIsMissing) {
+  const auto looked_at = [](Plan& plan) {
+    Instruction look = instruction(Instruction::Kind::kFinite, 0);
+    look.gradients = {0, 1};
+    program(plan).insert(program(plan).begin() + 2, look);
+  };
+  EXPECT_EQ(complaint(looked_at), "");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              looked_at(plan);
+              program(plan)[2].gradients = {0};
+            }),
+            "all gradients are finite, or the step is skipped");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              looked_at(plan);
+              std::swap(program(plan)[2], program(plan)[3]);
+            }),
+            "gradients are looked at after they are clipped or updated");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              looked_at(plan);
+              Instruction clip = program(plan)[2];
+              clip.kind = Instruction::Kind::kClip;
+              clip.over = Instruction::Over::kAll;
+              program(plan).insert(program(plan).begin() + 2, clip);
+            }),
+            "gradients are looked at after they are clipped or updated");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              plan.replicas = 2;
+              looked_at(plan);
+              Instruction reduce = instruction(Instruction::Kind::kReduce, 0);
+              reduce.gradients = {0, 1};
+              program(plan).insert(program(plan).begin() + 2, reduce);
+            }),
+            "gradients are looked at before their sums are there");
+}
+
 TEST(VerifyPlan, FindsAReadBeforeTheWrite) {
   EXPECT_EQ(complaint([](Plan& plan) { std::swap(calls(plan)[0], calls(plan)[1]); }),
             "s11 is read before it is written or after its place was taken, in aten::sum");

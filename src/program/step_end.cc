@@ -17,6 +17,7 @@ bool ends_step(Instruction::Kind kind) {
     case Instruction::Kind::kAwait:
     case Instruction::Kind::kClip:
     case Instruction::Kind::kCheck:
+    case Instruction::Kind::kFinite:
     case Instruction::Kind::kUpdate:
     case Instruction::Kind::kGather:
       break;

@@ -6,6 +6,7 @@
 //   reduce   gradients that did not set out while they were computed; those of tied parameters
 //   await    until they are there
 //   check    whether the loss is finite
+//   finite   whether the reduced gradients are, where the loss is scaled
 //   clip     the reduced gradients
 //   update   parameters, group by group
 //   gather   parameters that other workers have updated

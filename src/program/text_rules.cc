@@ -220,7 +220,8 @@ std::vector<int> usual_gradients(const std::vector<Instruction>& instructions, s
                                  Instruction::Kind kind, size_t count) {
   int first = 0;
   for (size_t i = end; i-- > 0 && first == 0;) {
-    if (kind == Instruction::Kind::kClip) break;
+    const bool takes_all = kind == Instruction::Kind::kClip || kind == Instruction::Kind::kFinite;
+    if (takes_all) break;
     const bool same = instructions[i].kind == kind && !instructions[i].gradients.empty();
     if (same) first = instructions[i].gradients.back() + 1;
   }

@@ -75,6 +75,8 @@ class Verifier {
                    reduced_.size() + tied() == program_.gradients.size(),
                "a gradient is never reduced");
     EPL_ASSERT(reduced_over_roles_.size() == tied(), "a tied gradient is never reduced");
+    EPL_ASSERT(looked_at_ == plan_.scales_loss(),
+               "the loss is scaled, and a program does not look whether its gradients are finite");
   }
 
   // Of the step, but for reductions, which may set out while the last micro batch is computed.
@@ -90,10 +92,11 @@ class Verifier {
     for (int i : instruction.gradients) {
       read(program_.gradients.at(static_cast<size_t>(i)).slot, updates   ? "update"
                                                                : reduces ? "reduce"
-                                                                         : "clip");
+                                                                         : "clip or finite");
     }
     if (instruction.kind == Instruction::Kind::kAwait) awaited_ = reduced_.size();
     if (instruction.kind == Instruction::Kind::kClip) verify_clip(instruction);
+    if (instruction.kind == Instruction::Kind::kFinite) verify_look(instruction);
     if (updates) verify_update(instruction);
     if (reduces) verify_reduction(instruction);
   }
@@ -112,13 +115,24 @@ class Verifier {
     }
   }
 
-  void verify_clip(const Instruction& clip) const {
+  void verify_clip(const Instruction& clip) {
     EPL_ASSERT(clip.gradients.size() == program_.gradients.size(),
                "gradients are clipped together, all of them");
     const bool each = clip.over == Instruction::Over::kReplica;
+    clipped_ |= !each;
     EPL_ASSERT(!each || reduced_.empty(), "a replica clips gradients that have set out");
     EPL_ASSERT(each || awaited_ == reduced_.size(),
                "gradients are clipped before their sums are there");
+  }
+
+  // Clipping by value would make finite what is not.
+  void verify_look(const Instruction& look) {
+    EPL_ASSERT(look.gradients.size() == program_.gradients.size(),
+               "all gradients are finite, or the step is skipped");
+    EPL_ASSERT(awaited_ == reduced_.size(), "gradients are looked at before their sums are there");
+    EPL_ASSERT(updated_.empty() && !clipped_,
+               "gradients are looked at after they are clipped or updated");
+    looked_at_ = true;
   }
 
   void verify_update(const Instruction& update) {
@@ -226,8 +240,10 @@ class Verifier {
   std::set<int> reduced_;
   std::set<int> reduced_over_roles_;
   std::set<int> updated_;
-  size_t awaited_ = 0;  // reductions, when somebody last waited for them
-  int next_call_ = 0;   // of the segment that is running in pieces
+  bool clipped_ = false;    // reduced gradients
+  bool looked_at_ = false;  // reduced gradients, whether they are finite
+  size_t awaited_ = 0;      // reductions, when somebody last waited for them
+  int next_call_ = 0;       // of the segment that is running in pieces
 };
 
 // Both ends of a transfer speak of the same values.

@@ -103,7 +103,8 @@ void BoundStep::bind_end() {
     bound.phase = std::move(phase);
     const Kind kind = bound.phase.kind;
     const bool ties = kind == Kind::kReduce && bound.phase.over == Over::kRoles;
-    if (ties || kind == Kind::kClip) bound.entries = gradients_->entries_of(bound.phase);
+    const bool looks = kind == Kind::kClip || kind == Kind::kFinite;
+    if (ties || looks) bound.entries = gradients_->entries_of(bound.phase);
     for (size_t entry : ties ? bound.entries : std::vector<size_t>()) {
       const int leaf = gradients_->entries()[entry].leaf;
       bound.workers.push_back(connections_.workers_of(roles.at(leaf)));
@@ -234,7 +235,9 @@ void BoundStep::gather(Gather which) const {
   gathering_of(connections_, gradients_->held(), which).run();
 }
 
-void BoundStep::begin(int64_t step) {
+void BoundStep::begin(int64_t step, double loss_scale) {
+  EPL_ASSERT(loss_scale == 1 || plan_.scales_loss(), "a plan that does not scale its loss");
+  loss_scale_ = loss_scale;
   for (auto& exchange : exchanges_) {
     if (exchange != nullptr) exchange->begin(step);
   }
@@ -247,7 +250,8 @@ void BoundStep::finish() {
 
 void BoundStep::run(int device, const std::vector<Batch>* micro_batches, DeviceRun& result) {
   interpreters_[static_cast<size_t>(device)].run(
-      {micro_batches, plan_.seed, connections_.groups_of(replicas_.first + device)}, result);
+      {micro_batches, plan_.seed * loss_scale_, connections_.groups_of(replicas_.first + device)},
+      result);
 }
 
 void BoundStep::start_reductions(const EndPhase& reduce) {

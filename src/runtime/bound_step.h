@@ -77,8 +77,9 @@ class BoundStep {
   // `others`: which of the parameters that go on without a gradient are gathered.
   void bind_updates(const StepOptimizers& optimizers, Gather others);
 
-  // Before and after all devices have run.
-  void begin(int64_t step);
+  // Before and after all devices have run. The seed of the step is multiplied by `loss_scale`,
+  // which is 1 unless the plan says that it scales its loss.
+  void begin(int64_t step, double loss_scale = 1);
   void finish();
   void give_up() { connections_.renew_groups(); }  // where a device has failed
   // On the thread of `device`: its program up to the end of the step. `micro_batches`: null where
@@ -88,6 +89,7 @@ class BoundStep {
   // What ends the step on this worker. StepEnd calls the handlers below.
   const std::vector<BoundPhase>& end() const { return end_; }
   bool clips_each_replica() const;
+  double loss_scale() const { return loss_scale_; }
 
   // Groups of gradients that set out only after the run do so now.
   void start_reductions(const EndPhase& reduce);
@@ -135,6 +137,7 @@ class BoundStep {
   std::unique_ptr<StepGradients> gradients_;
   std::vector<BoundPhase> end_;
   Gathering gathering_;
+  double loss_scale_ = 1;  // of the step that runs
 };
 
 }  // namespace epl

@@ -1,9 +1,12 @@
 #include "runtime/step_end.h"
 
+#include <ATen/Functions.h>
+
 #include <map>
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/finite_gradients.h"
 #include "runtime/update_on_devices.h"
 
 namespace epl {
@@ -37,6 +40,9 @@ void StepEnd::run(const BoundPhase& bound) {
     case Instruction::Kind::kCheck:
       refused_ = !accepts_loss();
       return;
+    case Instruction::Kind::kFinite:
+      refused_ |= !are_all_finite(bound);
+      return;
     case Instruction::Kind::kClip:
       if (phase.over == Instruction::Over::kReplica) return clip_replicas(bound);
       return clip_reduced(bound);
@@ -53,7 +59,8 @@ void StepEnd::run(const BoundPhase& bound) {
   EPL_ASSERT(false, "an instruction that computes stands in the end of a step");
 }
 
-// Every replica clips its own gradients, those of all its stages and slices together.
+// Every replica clips its own gradients, those of all its stages and slices together. Clipping by
+// value would hide that they are not finite.
 void StepEnd::clip_replicas(const BoundPhase& bound) {
   const Placement& placement = step_.placement();
   std::map<int, int> devices_here;  // by replica
@@ -73,8 +80,10 @@ void StepEnd::clip_replicas(const BoundPhase& bound) {
     const c10::AutoGradMode no_grad(false);
     for (auto i = static_cast<size_t>(device); i < whole.size();
          i += static_cast<size_t>(step_.devices())) {
-      clip_gradients(step_.gradients().of_replica(whole[i], bound.entries), request_.clip,
-                     request_.local_scale);
+      const auto gradients = step_.gradients().of_replica(whole[i], bound.entries);
+      const bool stays = step_.plan().scales_loss() && !are_finite(gradients);
+      const double scale = request_.local_scale / step_.loss_scale();
+      if (!stays) clip_gradients(gradients, request_.clip, scale);
     }
   });
 }
@@ -86,11 +95,29 @@ void StepEnd::clip_reduced(const BoundPhase& bound) {
   sum();
   const ClipOptions asked = step_.clips_each_replica() ? request_.clip.norm_alone() : request_.clip;
   const std::vector<at::Tensor> gradients = step_.gradients().reduced(bound.entries);
+  unscale(gradients);
   const Connections& connections = step_.connections();
   gradient_norm_ =
       connections.roles_on_workers()
           ? clip_gradients_of_workers(gradients, bound.counts, asked, *connections.workers())
           : clip_gradients(gradients, asked);
+}
+
+// Before anything is updated. What one worker finds all of them hear, so that they skip together.
+bool StepEnd::are_all_finite(const BoundPhase& bound) const {
+  const c10::AutoGradMode no_grad(false);
+  const bool here = are_finite(step_.gradients().addends(bound.entries), step_.team());
+  Communicator* const workers = step_.connections().workers();
+  if (workers == nullptr) return here;
+  const at::Tensor infinite = at::full({1}, here ? 0.0 : 1.0, at::kDouble);
+  workers->all_reduce({infinite}, ReduceOp::kMax);
+  return infinite.item<double>() == 0;
+}
+
+// Once, where somebody looks at gradients; else the update does it as it reads them.
+void StepEnd::unscale(const std::vector<at::Tensor>& gradients) {
+  if (std::exchange(unscaled_, true) || step_.loss_scale() == 1) return;
+  unscale_gradients(gradients, step_.loss_scale());
 }
 
 void StepEnd::reduce_tied(const BoundPhase& bound) {
@@ -103,12 +130,18 @@ void StepEnd::reduce_tied(const BoundPhase& bound) {
 
 // Group by group, as the instructions cut them.
 void StepEnd::update() {
-  if (request_.keeps_sums) sum();
+  const c10::AutoGradMode no_grad(false);
+  if (request_.keeps_sums) {
+    sum();
+    unscale(step_.gradients().reduced());
+  }
+  const double factor = unscaled_ ? 1 : 1 / step_.loss_scale();
   step_.gradients().refresh();
   for (auto& parts : step_.gradients().updates()) {
     for (auto& part : parts) {
-      update_on_devices(request_.update_of(part.optimizer), summed_ ? part.summed : part.gradients,
-                        step_.team());
+      Update& update = request_.update_of(part.optimizer);
+      update.scale_gradients(factor);
+      update_on_devices(update, summed_ ? part.summed : part.gradients, step_.team());
     }
   }
 }

@@ -30,7 +30,7 @@ class StepEnd {
   StepEnd(const StepEnd&) = delete;
   StepEnd& operator=(const StepEnd&) = delete;
 
-  // Whether the step was updated: not where its loss was refused.
+  // Whether the step was updated: not where its loss was refused, or a gradient is not finite.
   bool run();
 
   // Of the reduced gradients, before they are clipped; 0 where nobody asked for it.
@@ -50,6 +50,8 @@ class StepEnd {
   void clip_replicas(const BoundPhase& bound);
   void clip_reduced(const BoundPhase& bound);
   void reduce_tied(const BoundPhase& bound);
+  bool are_all_finite(const BoundPhase& bound) const;
+  void unscale(const std::vector<at::Tensor>& gradients);
   void update();
   void sum();
 
@@ -57,6 +59,7 @@ class StepEnd {
   const StepEndRequest request_;
   double gradient_norm_ = 0;
   bool refused_ = false;
+  bool unscaled_ = false;  // gradients have been divided by the loss scale
   bool summed_ = false;
 };
 

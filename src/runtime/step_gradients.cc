@@ -320,6 +320,20 @@ std::vector<at::Tensor> StepGradients::reduced(const std::vector<size_t>& entrie
   return gradients;
 }
 
+std::vector<at::Tensor> StepGradients::addends(const std::vector<size_t>& entries) const {
+  std::vector<at::Tensor> all;
+  for (size_t index : entries) {
+    const Entry& entry = entries_[index];
+    if (is_sparse(entry.parts[0])) {
+      all.push_back(sum_of(entry).gradient);
+      continue;
+    }
+    const size_t parts = summed_between_workers(entry) ? 1 : entry.parts.size();
+    for (size_t i = 0; i < parts; ++i) all.push_back(gradient(entry.parts[i]));
+  }
+  return all;
+}
+
 std::vector<size_t> StepGradients::entries_of(const EndPhase& phase) const {
   std::set<std::pair<int, int>> named;  // role and gradient
   for (const auto& [role, instruction] : phase.instructions) {

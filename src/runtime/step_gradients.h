@@ -95,6 +95,9 @@ class StepGradients {
   // The entries whose gradients the instructions of a phase name, all parts of each.
   std::vector<size_t> entries_of(const EndPhase& phase) const;
 
+  // Once reductions are there: of each entry its sum, or what is still to be added up here.
+  std::vector<at::Tensor> addends(const std::vector<size_t>& entries) const;
+
   // Into the first part of each entry, each device of the team some of them.
   void sum_into_first(DeviceTeam& team);
   // What each device has of each entry, in their order.

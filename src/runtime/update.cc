@@ -55,13 +55,19 @@ at::Tensor sum_of(at::Tensor sum, const std::vector<at::Tensor>& addends) {
 
 // The gradient with all that other devices have for it.
 at::Tensor summed(const ParameterGradient& gradient) {
-  at::NoGradGuard no_grad;
   if (gradient.pieces.empty()) return sum_of(gradient.gradient, gradient.addends);
   at::Tensor whole = at::zeros_like(gradient.parameter.detach());
   for (const auto& piece : gradient.pieces)
     whole.narrow(piece.shard.dim, piece.shard.piece.begin, piece.shard.piece.length)
         .copy_(sum_of(piece.gradient, piece.addends));
   return whole;
+}
+
+// In memory of its own: another optimizer may have the same parameter.
+at::Tensor summed(const ParameterGradient& gradient, double scale) {
+  at::NoGradGuard no_grad;
+  const at::Tensor sum = summed(gradient);
+  return scale == 1 ? sum : sum * scale;
 }
 
 // --- where a parameter stands in the optimizer -----------------------------------------------
@@ -167,8 +173,11 @@ class FusedUpdate final : public Update {
     jobs_.clear();
     others_.clear();
     total_ = 0;
-    for (const auto& gradient : gradients)
-      if (!add_job(gradient)) others_.push_back({gradient.parameter, summed(gradient), {}, {}});
+    for (const auto& gradient : gradients) {
+      if (!add_job(gradient)) {
+        others_.push_back({gradient.parameter, summed(gradient, gradient_scale()), {}, {}});
+      }
+    }
     return total_;
   }
 
@@ -217,6 +226,7 @@ class FusedUpdate final : public Update {
     rule_.fill(step, options.values, state);
     step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
     step.rounding = rounding_;
+    step.scale = gradient_scale();
     step.parameter = parameter.data_ptr();
     if (Rule::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
     for (const auto& piece : one.pieces) add_piece(step, parameter, piece);
@@ -309,7 +319,7 @@ class OwnUpdate final : public Update {
     gradients_.clear();
     for (const auto& gradient : gradients) {
       index_.find(gradient.parameter);
-      gradients_.push_back({gradient.parameter, summed(gradient), {}, {}});
+      gradients_.push_back({gradient.parameter, summed(gradient, gradient_scale()), {}, {}});
     }
     return 0;
   }

@@ -60,6 +60,9 @@ class Update {
   // optimizer that is not fused sees each call as one step().
   void apply(const std::vector<ParameterGradient>& gradients);
 
+  // From now on gradients are multiplied by this first: one over the loss scale.
+  void scale_gradients(double factor) { gradient_scale_ = factor; }
+
   // The same in three parts, so that several threads share the work: prepare() gives the number of
   // elements; run() does those in [begin, end), side by side with other ranges; finish() comes
   // last.
@@ -69,6 +72,12 @@ class Update {
 
   virtual std::string name() const = 0;  // "fused AdamW", "LibTorch my::Lion"
   virtual bool fused() const = 0;
+
+ protected:
+  double gradient_scale() const { return gradient_scale_; }
+
+ private:
+  double gradient_scale_ = 1;
 };
 
 // The fused update of an optimizer whose rule is known, else the optimizer itself, which must

@@ -38,11 +38,12 @@ struct SgdLoop {
   static EPL_INLINE void run(const SgdStep& step, int64_t begin, int64_t end) {
     T* __restrict parameter = elements<T>(step.parameter);
     const T* __restrict gradient = elements<T>(step.gradient);
+    const T scale = static_cast<T>(step.scale);
     const T rate = static_cast<T>(-step.learning_rate);
     const T decay = static_cast<T>(step.weight_decay);
     for (int64_t i = begin; i < end; ++i) {
       const T p = parameter[i];
-      T g = gradient[i];
+      T g = gradient[i] * scale;
       if constexpr (kDecay) g = multiply_add<T, kFused>(p, decay, g);
       parameter[i] = multiply_add<T, kFused>(g, rate, p);
     }
@@ -56,6 +57,7 @@ struct SgdMomentumLoop {
   static EPL_INLINE void run(const SgdStep& step, int64_t begin, int64_t end) {
     T* __restrict parameter = elements<T>(step.parameter);
     const T* __restrict gradient = elements<T>(step.gradient);
+    const T scale = static_cast<T>(step.scale);
     T* __restrict buffer = elements<T>(step.momentum_buffer);
     const T rate = static_cast<T>(-step.learning_rate);
     const T decay = static_cast<T>(step.weight_decay);
@@ -63,7 +65,7 @@ struct SgdMomentumLoop {
     const T share = static_cast<T>(1 - step.dampening);
     for (int64_t i = begin; i < end; ++i) {
       const T p = parameter[i];
-      T g = gradient[i];
+      T g = gradient[i] * scale;
       if constexpr (kDecay) g = multiply_add<T, kFused>(p, decay, g);
       T b = g;
       if constexpr (!kFirst) b = multiply_add<T, kFused>(g, share, buffer[i] * momentum);
@@ -82,6 +84,7 @@ struct AdamLoop {
   static EPL_INLINE void run(const AdamStep& step, int64_t begin, int64_t end) {
     T* __restrict parameter = elements<T>(step.parameter);
     const T* __restrict gradient = elements<T>(step.gradient);
+    const T scale = static_cast<T>(step.scale);
     T* __restrict mean = elements<T>(step.mean);
     T* __restrict mean_square = elements<T>(step.mean_square);
     T* __restrict max_mean_square = elements<T>(step.max_mean_square);
@@ -96,7 +99,7 @@ struct AdamLoop {
     const T shrink = static_cast<T>(step.shrink);
     for (int64_t i = begin; i < end; ++i) {
       T p = parameter[i];
-      T g = gradient[i];
+      T g = gradient[i] * scale;
       if constexpr (kDecay) g = multiply_add<T, kFused>(p, decay, g);
       if constexpr (kShrink) p = p * shrink;
       const T m = multiply_add<T, kFused>(g, share1, mean[i] * beta1);
@@ -122,6 +125,7 @@ struct RmspropLoop {
   static EPL_INLINE void run(const RmspropStep& step, int64_t begin, int64_t end) {
     T* __restrict parameter = elements<T>(step.parameter);
     const T* __restrict gradient = elements<T>(step.gradient);
+    const T scale = static_cast<T>(step.scale);
     T* __restrict mean_square = elements<T>(step.mean_square);
     T* __restrict mean = elements<T>(step.mean);
     T* __restrict buffer = elements<T>(step.momentum_buffer);
@@ -133,7 +137,7 @@ struct RmspropLoop {
     const T momentum = static_cast<T>(step.momentum);
     for (int64_t i = begin; i < end; ++i) {
       const T p = parameter[i];
-      T g = gradient[i];
+      T g = gradient[i] * scale;
       if constexpr (kDecay) g = multiply_add<T, kFused>(p, decay, g);
       const T v = multiply_add<T, kFused>(share * g, g, mean_square[i] * alpha);
       mean_square[i] = v;
@@ -161,13 +165,14 @@ struct AdagradLoop {
   static EPL_INLINE void run(const AdagradStep& step, int64_t begin, int64_t end) {
     T* __restrict parameter = elements<T>(step.parameter);
     const T* __restrict gradient = elements<T>(step.gradient);
+    const T scale = static_cast<T>(step.scale);
     T* __restrict sum = elements<T>(step.sum);
     const T rate = static_cast<T>(-step.learning_rate);
     const T epsilon = static_cast<T>(step.epsilon);
     const T decay = static_cast<T>(step.weight_decay);
     for (int64_t i = begin; i < end; ++i) {
       const T p = parameter[i];
-      T g = gradient[i];
+      T g = gradient[i] * scale;
       if constexpr (kDecay) g = multiply_add<T, kFused>(p, decay, g);
       const T s = multiply_add<T, kFused>(g, g, sum[i]);
       sum[i] = s;
@@ -224,6 +229,13 @@ void run(const Step& step, int64_t begin, int64_t end, bool flag, Rest... rest) 
 }
 
 template <typename T>
+bool all_within(const T* numbers, int64_t count, T most) {
+  int outside = 0;
+  for (int64_t i = 0; i < count; ++i) outside |= !(std::fabs(numbers[i]) <= most);
+  return outside == 0;
+}
+
+template <typename T>
 void sum_of(const void* const* sources, int count, int64_t begin, int64_t end,
             T* __restrict__ out) {
   const T* first = static_cast<const T*>(sources[0]) + begin;
@@ -237,6 +249,13 @@ void sum_of(const void* const* sources, int count, int64_t begin, int64_t end,
 }
 
 }  // namespace
+
+bool are_within(ElementType type, const void* numbers, int64_t begin, int64_t end, double most) {
+  if (type == ElementType::kFloat) {
+    return all_within(elements<float>(numbers) + begin, end - begin, static_cast<float>(most));
+  }
+  return all_within(elements<double>(numbers) + begin, end - begin, most);
+}
 
 // At least two sources.
 void sum_range(ElementType type, const void* const* sources, int count, int64_t begin, int64_t end,

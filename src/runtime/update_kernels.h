@@ -26,6 +26,7 @@ struct ElementStep {
   Rounding rounding = Rounding::kFused;
   void* parameter = nullptr;
   const void* gradient = nullptr;
+  double scale = 1;  // of the gradient: it is multiplied by this before all else
 };
 
 struct SgdStep : ElementStep {
@@ -73,6 +74,9 @@ void update_range(const SgdStep& step, int64_t begin, int64_t end);
 void update_range(const AdamStep& step, int64_t begin, int64_t end);
 void update_range(const RmspropStep& step, int64_t begin, int64_t end);
 void update_range(const AdagradStep& step, int64_t begin, int64_t end);
+
+// Whether each of these numbers lies between -most and most; NaN lies nowhere.
+bool are_within(ElementType type, const void* numbers, int64_t begin, int64_t end, double most);
 
 // out[i - begin] = sources[0][i] + sources[1][i] + ..., from left to right, for i in [begin, end).
 void sum_range(ElementType type, const void* const* sources, int count, int64_t begin, int64_t end,

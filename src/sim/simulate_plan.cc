@@ -93,8 +93,9 @@ class Simulation final : public PlanVisitor {
   };
 
   static Span::Kind kind_of_end(const EndPhase& phase) {
-    const bool computes =
-        phase.kind == Instruction::Kind::kUpdate || phase.kind == Instruction::Kind::kClip;
+    const bool computes = phase.kind == Instruction::Kind::kUpdate ||
+                          phase.kind == Instruction::Kind::kClip ||
+                          phase.kind == Instruction::Kind::kFinite;
     return computes ? Span::Kind::kUpdate : Span::Kind::kCommunication;
   }
 

@@ -74,28 +74,42 @@ class UnfinishedFile {
 };
 
 const char* const kRandomStep = "random_step";
+const char* const kLossScale = "loss_scale";
+const char* const kGoodSteps = "loss_scale_good_steps";
+
+SavedProgress read_progress(torch::serialize::InputArchive& archive) {
+  SavedProgress progress;
+  c10::IValue written;
+  if (archive.try_read(kRandomStep, written)) progress.random_step = written.toInt();
+  if (archive.try_read(kLossScale, written)) progress.loss_scale = written.toDouble();
+  if (archive.try_read(kGoodSteps, written)) progress.good_steps = written.toInt();
+  return progress;
+}
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, int64_t random_step,
+void save_checkpoint(const std::string& path, const SavedProgress& progress,
                      const std::function<void(torch::serialize::OutputArchive&)>& save) {
   torch::serialize::OutputArchive archive;
   save(archive);
-  archive.write(kRandomStep, c10::IValue(random_step));
+  archive.write(kRandomStep, c10::IValue(progress.random_step));
+  if (progress.loss_scale != 0) {
+    archive.write(kLossScale, c10::IValue(progress.loss_scale));
+    archive.write(kGoodSteps, c10::IValue(progress.good_steps));
+  }
   UnfinishedFile file(path);
   archive.save_to([&](const void* bytes, size_t size) { return file.write(bytes, size); });
   file.finish();
 }
 
-int64_t load_checkpoint(const std::string& path,
-                        const std::function<void(torch::serialize::InputArchive&)>& load) {
+SavedProgress load_checkpoint(const std::string& path,
+                              const std::function<void(torch::serialize::InputArchive&)>& load) {
   try {
     torch::serialize::InputArchive archive;
     archive.load_from(path);
-    c10::IValue written;
-    const int64_t random_step = archive.try_read(kRandomStep, written) ? written.toInt() : 0;
+    const SavedProgress progress = read_progress(archive);
     load(archive);
-    return random_step;
+    return progress;
   } catch (const std::exception& error) {
     throw Error(concat("cannot read ", path, ": ", reason_of(error)), "epl::Trainer::load",
                 "a file that epl::Trainer::save wrote");

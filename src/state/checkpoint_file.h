@@ -15,15 +15,21 @@ class OutputArchive;
 
 namespace epl {
 
+// What a trainer goes on from, besides its model.
+struct SavedProgress {
+  int64_t random_step = 0;  // where the random streams of devices are, see RandomStreams
+  double loss_scale = 0;    // 0 where the loss is not scaled
+  int64_t good_steps = 0;   // since the loss scale last changed
+};
+
 // Written under a temporary name and renamed, so that a crash or a full disk leaves the old file
 // whole.
-// `random_step`: where the random streams of devices are, see RandomStreams.
-void save_checkpoint(const std::string& path, int64_t random_step,
+void save_checkpoint(const std::string& path, const SavedProgress& progress,
                      const std::function<void(torch::serialize::OutputArchive&)>& save);
 
-// A file that does not fit is an error; `load` leaves the model as it was then. Returns the random
-// step, 0 where an older file has none.
-int64_t load_checkpoint(const std::string& path,
-                        const std::function<void(torch::serialize::InputArchive&)>& load);
+// A file that does not fit is an error; `load` leaves the model as it was then. What an older file
+// does not have is 0.
+SavedProgress load_checkpoint(const std::string& path,
+                              const std::function<void(torch::serialize::InputArchive&)>& load);
 
 }  // namespace epl

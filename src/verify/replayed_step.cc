@@ -57,6 +57,7 @@ std::string why_divided(const ReplayedStep& step) {
   if (!state.empty()) return concat("the step writes `", state, "` once for each part");
   if (step.bound.clips_each_replica()) return "communication.clip_after_allreduce = false";
   if (!takes_mean(step.config)) return "communication.gradients_reduce_method = \"sum\"";
+  if (step.bound.plan().scales_loss()) return "each part rounds its sums to amp.dtype";
   return "";
 }
 
@@ -93,6 +94,7 @@ PlainRequest request_for(const ReplayedStep& step, const DeviceBatches& batches)
   request.divided = why_divided(step);
   // Of the loss of what the plain program sees of a micro batch: a slice of its rows.
   request.seed = is_sum(step) ? plan.seed : plan.seed / slices;
+  request.loss_scale = step.loss_scale;
   request.clip = step.clip;
   request.clips_locally = step.bound.clips_each_replica();
   request.local_scale = mean ? plan.replicas : 1;
@@ -162,6 +164,7 @@ std::optional<PlainStep> run_beside(const ReplayedStep& step, const DeviceBatche
   step.replicas.begin_step();
   PlainStep plain = run_plain_step(step.model, step.function, request, before);
   plain.parts = parts_of_sums(step.bound);
+  plain.rounds_otherwise = step.bound.plan().scales_loss() && placement.splits();
   if (!request.divided.empty()) plain.loss = loss_of_parts(plain.loss, request, step);
   return plain;
 }

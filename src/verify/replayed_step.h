@@ -35,6 +35,7 @@ struct ReplayedStep {
   const CompiledStep& compiled;
   const BoundStep& bound;
   int64_t number;
+  double loss_scale = 1;
 };
 
 // Runs the plain program on the same rows and sets all back that it changed; `before` is what a run

@@ -28,7 +28,9 @@ struct PlainStep {
   // run, and their parameters are not in `tensors`. Their gradients are compared all the same.
   std::vector<std::string> left_out;
   std::string divided;  // why the batch was cut as EPL cuts it; empty where it was not
-  int parts = 1;        // into which EPL cuts it, or what is summed over it
+  // EPL cuts operators that compute in a lower precision: each part of a sum is rounded to it.
+  bool rounds_otherwise = false;
+  int parts = 1;  // into which EPL cuts it, or what is summed over it
 };
 
 // The plain program is the undivided one: one call of the step function on all rows of the job.
@@ -41,6 +43,7 @@ struct PlainRequest {
   Batch whole = {};          // all rows of the job; read where `divided` is empty
   std::string divided = {};  // why not
   double seed = 1;
+  double loss_scale = 1;  // on top of the seed; gradients are divided by it
   ClipOptions clip = {};
   bool clips_locally = false;
   double local_scale = 1;  // a replica's gradient times this is the one that is clipped locally

@@ -1,0 +1,154 @@
+#include "driver/mixed_precision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+
+#include "driver/test_trainer.h"
+#include "runtime/tile_products.h"
+#include "tests/parity/heard.h"
+
+namespace epl {
+namespace {
+
+// Before any test: once oneDNN has run something it is too late.
+const bool kWithoutTiles = (avoid_tile_products(), true);
+
+struct MixedPrecisionTest : TrainerFixture {
+  MixedPrecisionTest() { init(Config{{"amp.level", "O1"}}); }
+};
+
+TEST_F(MixedPrecisionTest, KeepsParametersAndStatesInFloat32) {
+  SmallTask task;
+  Trainer trainer = task.trainer();
+  for (int i = 0; i < 3; ++i) trainer.step(rows(8));
+  for (const torch::Tensor& tensor : task.tensors()) {
+    EXPECT_TRUE(!tensor.is_floating_point() || tensor.scalar_type() == torch::kFloat);
+  }
+  EXPECT_NE(trainer.graph().find("bf16["), std::string::npos);
+}
+
+TEST_F(MixedPrecisionTest, StandsInThePlan) {
+  SmallTask task;
+  Trainer trainer = task.trainer();
+  trainer.step(rows(8));
+  EXPECT_NE(trainer.plan().find("finite  6 gradients"), std::string::npos) << trainer.plan();
+}
+
+TEST_F(MixedPrecisionTest, IsVerifiedAgainstThePlainProgram) {
+  init(Config{{"amp.level", "O1"}, {"debug.verify_steps", 3}});
+  SmallTask task;
+  Trainer trainer = task.trainer();
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(trainer.step(rows(8)).skipped);
+}
+
+TEST_F(MixedPrecisionTest, IsVerifiedWithMicroBatchesAndAFixedScale) {
+  init(Config{{"amp.level", "O1"},
+              {"amp.loss_scale", 100},
+              {"debug.verify_steps", 4},
+              {"pipeline.num_micro_batch", 2}});
+  SmallTask task;
+  TrainerOptions options;
+  options.clip_grad_norm = 0.1;
+  Trainer trainer = task.trainer(options);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(trainer.step(rows(8)).loss_scale, 100);
+}
+
+TEST_F(MixedPrecisionTest, IsOffByDefault) {
+  init();
+  SmallTask task;
+  Trainer trainer = task.trainer();
+  EXPECT_EQ(trainer.step(rows(8)).loss_scale, 1);
+  EXPECT_EQ(trainer.graph().find("bf16["), std::string::npos);
+  EXPECT_EQ(trainer.plan().find("finite"), std::string::npos);
+}
+
+// In a file that is written after a step was skipped.
+TEST_F(MixedPrecisionTest, GoesOnFromAFileWithTheScaleThatItHad) {
+  const std::string path = testing::TempDir() + "mixed_precision.pt";
+  const auto net = std::make_shared<SmallNet>();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const auto step = [net](const Batch& batch) {
+    const torch::Tensor y = net->forward(batch[0]);
+    return y.square().mean() + (batch[1] * y.square().sum(1)).sqrt().mean();
+  };
+  const torch::Tensor x = torch::rand({4, 3});
+  {
+    Trainer trainer(net, optimizer, step);
+    trainer.step({x, torch::ones({4})});
+    EXPECT_TRUE(trainer.step({x, torch::zeros({4})}).skipped);
+    trainer.save(path);
+  }
+  Trainer trainer(net, optimizer, step);
+  EXPECT_EQ(trainer.step({x, torch::ones({4})}).loss_scale, 32768);
+  trainer.load(path);
+  EXPECT_EQ(trainer.step({x, torch::ones({4})}).loss_scale, 16384);
+  std::remove(path.c_str());
+}
+
+// An optimizer of the user's own gets gradients without the scale.
+class Plainest final : public torch::optim::Optimizer {
+ public:
+  explicit Plainest(std::vector<torch::Tensor> parameters)
+      : Optimizer(std::move(parameters), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  torch::Tensor step(LossClosure) override {
+    const torch::NoGradGuard no_grad;
+    for (auto& group : param_groups()) {
+      for (auto& parameter : group.params()) {
+        if (parameter.grad().defined()) parameter.sub_(parameter.grad(), 0.1);
+      }
+    }
+    return {};
+  }
+};
+
+TEST_F(MixedPrecisionTest, GivesOtherOptimizersGradientsWithoutTheScale) {
+  const auto train = [](auto make_optimizer) {
+    torch::manual_seed(2);
+    torch::nn::Linear net(3, 2);
+    auto optimizer = make_optimizer(net->parameters());
+    Trainer trainer(net, *optimizer, [&](const Batch& batch) {
+      return (net->forward(batch[0]) - batch[1]).square().mean();
+    });
+    for (int i = 0; i < 3; ++i) trainer.step(rows(4));
+    return net->weight.detach().clone();
+  };
+  const torch::Tensor fused = train([](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::SGD>(parameters, 0.1);
+  });
+  const torch::Tensor own = train(
+      [](std::vector<torch::Tensor> parameters) { return std::make_unique<Plainest>(parameters); });
+  EXPECT_TRUE(fused.allclose(own, 1e-6, 1e-7));
+}
+
+TEST_F(MixedPrecisionTest, FollowsNumbersThatTheStepReads) {
+  SmallTask task;
+  Trainer trainer(task.net, *task.optimizer, [net = task.net](const Batch& batch) {
+    const torch::Tensor y = net->forward(batch[0]);
+    const torch::Tensor loss = (y - batch[1]).square().mean();
+    return batch[1].sum().item<float>() > 0 ? loss : loss * 2;
+  });
+  for (int i = 0; i < 4; ++i) {
+    Batch batch = rows(8, static_cast<uint64_t>(i));
+    if (i % 2 == 1) batch[1] = -batch[1];
+    EXPECT_FALSE(trainer.step(batch).skipped);
+  }
+}
+
+TEST(RemarkOnSpeed, SaysWhereItIsNotFaster) {
+  EXPECT_EQ(remark_on_speed(torch::kBFloat16, 0.4), "");
+  EXPECT_EQ(remark_on_speed(torch::kHalf, std::nullopt), "");
+  EXPECT_THAT(remark_on_speed(torch::kBFloat16, 2.63),
+              testing::HasSubstr("bfloat16 is about 2.6 times slower on this CPU"));
+}
+
+TEST(RelativeProductTime, IsMeasured) {
+  const auto time = relative_product_time(torch::kBFloat16, torch::kCPU);
+  ASSERT_TRUE(time.has_value());
+  EXPECT_GT(*time, 0);
+}
+
+}  // namespace
+}  // namespace epl

@@ -1,0 +1,197 @@
+// amp.level = "O1": training in mixed precision gives the plain loop's parameters, where the plain
+// loop computes under the same AmpScope. The loss scale is a power of two: it changes no bit.
+#include "capture/amp_scope.h"
+#include "runtime/tile_products.h"
+#include "tests/models/programs.h"
+#include "tests/parity/parity.h"
+#include "tests/parity/pipeline_models.h"
+#include "tests/parity/split_models.h"
+
+namespace epl::parity {
+namespace {
+
+// Before any test: once oneDNN has run something it is too late.
+const bool kWithoutTiles = (avoid_tile_products(), true);
+
+// Nested in the trainer's own scope the one of the program changes nothing.
+MakeProgram in_amp(const MakeProgram& make) {
+  return [make] {
+    Program program = make();
+    for (Turn& turn : program.turns) {
+      turn.step = [step = turn.step](const Batch& batch) {
+        const AmpScope scope(torch::kBFloat16);
+        return step(batch);
+      };
+    }
+    return program;
+  };
+}
+
+Variant amp(Variant variant) {
+  return variant.with("amp.level", "O1")
+      .differs_by_rows("sums over the rows of a part are rounded to bfloat16");
+}
+
+class ModelInMixedPrecision : public testing::TestWithParam<std::string> {
+ protected:
+  static Exactness exactness() {
+    if (GetParam() == "bag of words") return within(1e-6, "the order of a sparse sum is its own");
+    if (GetParam() == "gru") return within(1e-6, "the sum over time has another order");
+    return bit_equal();
+  }
+  testing::AssertionResult trains(int devices, int micro_batches) {
+    return parity(in_amp(models::program_named(GetParam())),
+                  models::batches_named(GetParam(), devices * micro_batches), exactness(),
+                  amp(Variant().steps(3).devices(devices).micro_batches(micro_batches)));
+  }
+};
+
+TEST_P(ModelInMixedPrecision, TrainsOnOneDevice) { EXPECT_TRUE(trains(1, 1)); }
+TEST_P(ModelInMixedPrecision, TrainsOnTwoWithAccumulation) { EXPECT_TRUE(trains(2, 2)); }
+
+INSTANTIATE_TEST_SUITE_P(All, ModelInMixedPrecision, testing::ValuesIn(models::names_with_rows()),
+                         models::test_name);
+
+class PipelineInMixedPrecision : public testing::TestWithParam<std::string> {};
+
+TEST_P(PipelineInMixedPrecision, Trains) {
+  const StagedModel& model = staged_model(GetParam());
+  EXPECT_TRUE(
+      parity(in_amp(model.make), model.batch, model.exactness, amp(pipeline(model.stages, 2))));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PipelineInMixedPrecision, testing::ValuesIn(staged_model_names()),
+                         models::test_name);
+
+class SplitInMixedPrecision : public testing::TestWithParam<std::string> {};
+
+TEST_P(SplitInMixedPrecision, Trains) {
+  SplitModel model = split_models().at(GetParam());
+  // A batch norm over few rows makes more of it.
+  const double bound = GetParam() == "conv" ? 0.15 : 5e-2;
+  model.exactness = within(bound, "parts of a sum are rounded to bfloat16, which has 8 bits");
+  model.make = [make = model.make](int devices) { return in_amp([&] { return make(devices); })(); };
+  EXPECT_TRUE(trains_split(model, 2, amp(split_over(2))));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SplitInMixedPrecision, testing::ValuesIn(split_model_names()),
+                         models::test_name);
+
+TEST(MixedPrecision, TrainsWithSlices) {
+  EXPECT_TRUE(parity(in_amp(models::program_named("mlp")), models::batches_named("mlp", 4),
+                     within(5e-2, "parts of a sum are rounded to bfloat16, which has 8 bits"),
+                     amp(Variant().steps(3).devices(2).slices(2))));
+}
+
+TEST(MixedPrecision, TrainsOnTwoWorkers) {
+  for (const char* name : {"mlp", "lstm", "gpt"}) {
+    EXPECT_TRUE(parity(in_amp(models::program_named(name)), models::batches_named(name, 4),
+                       within(1e-5, "sums over workers in another order"),
+                       amp(Variant().steps(3).workers({1, 1}))))
+        << name;
+  }
+}
+
+TEST(MixedPrecision, ClipsWhatIsMeant) {
+  const MakeProgram make = in_amp(models::program_named("mlp"));
+  const MakeBatch batch = models::batches_named("mlp", 4);
+  for (Variant variant : {Variant().clip_norm(0.01), Variant().clip_value(0.001),
+                          Variant().clip_norm(0.01).devices(2).clip_after(),
+                          Variant().clip_norm(0.01).clip_value(0.001).devices(2)}) {
+    EXPECT_TRUE(parity(make, batch, within(1e-6, "the norm is that of scaled gradients"),
+                       amp(variant.steps(3))));
+  }
+}
+
+TEST(MixedPrecision, TakesAFixedScale) {
+  EXPECT_TRUE(parity(in_amp(models::program_named("mlp")), models::batches_named("mlp", 1),
+                     within(2e-2, "100 is no power of two: gradients are rounded to bfloat16"),
+                     amp(Variant().steps(3).with("amp.loss_scale", 100))));
+  EXPECT_TRUE(parity(in_amp(models::program_named("mlp")), models::batches_named("mlp", 1),
+                     bit_equal(), amp(Variant().steps(3).with("amp.loss_scale", 128))));
+}
+
+// What C++ reads is that of a sum whose parts were rounded to bfloat16.
+TEST(MixedPrecision, FollowsNumbersThatASplitStepReads) {
+  const MakeProgram make = [] {
+    auto body = torch::nn::Linear(12, 9), head = torch::nn::Linear(9, 40);
+    torch::nn::Sequential net(body, head);
+    return program(net.ptr(), sgd(*net, 0.1, 0.9), [=](const Batch& batch) mutable {
+      const With scope(split(2, "head"));
+      const torch::Tensor logits = head(torch::tanh(body(batch[0])));
+      return cross_entropy(logits, batch[1]) * (1 + logits.square().mean().item<float>());
+    });
+  };
+  const MakeBatch batch = [](int) -> Batch { return {torch::randn({48, 12}), classes(40, {48})}; };
+  EXPECT_TRUE(parity(in_amp(make), batch, within(5e-2, "parts of a sum are rounded to bfloat16"),
+                     amp(split_over(2))));
+}
+
+// --- gradients that are not finite ---------------------------------------------------------------
+
+// Of a row of zeros the root has no derivative, but a value.
+StepFunction with_root(torch::nn::Linear net) {
+  return [net](const Batch& batch) mutable {
+    const torch::Tensor y = net(batch[0]);
+    return y.square().mean() + (batch[1] * y.square().sum(1)).sqrt().mean();
+  };
+}
+
+struct Trained {
+  std::vector<bool> skipped;
+  std::vector<double> scales;
+  std::vector<torch::Tensor> weights;
+};
+
+// In step 1 the rows from `first_bad` on have no derivative.
+Trained train_with_bad_rows(int64_t rows, int64_t first_bad, const TrainerOptions& options) {
+  torch::manual_seed(5);
+  torch::nn::Linear net(4, 3);
+  torch::optim::Adam optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, with_root(net), options);
+  Trained trained;
+  for (int step = 0; step < 4; ++step) {
+    torch::Tensor factor = torch::ones({rows});
+    if (step == 1) factor.slice(0, first_bad).zero_();
+    const StepResult result = trainer.step({torch::rand({rows, 4}), factor});
+    trained.skipped.push_back(result.skipped);
+    trained.scales.push_back(result.loss_scale);
+    trained.weights.push_back(net->weight.detach().clone());
+  }
+  return trained;
+}
+
+void expect_one_step_skipped(const Trained& trained) {
+  EXPECT_EQ(trained.skipped, (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(trained.scales, (std::vector<double>{32768, 32768, 16384, 16384}));
+  EXPECT_TRUE(trained.weights[1].equal(trained.weights[0]));
+  EXPECT_FALSE(trained.weights[2].equal(trained.weights[1]));
+  EXPECT_TRUE(trained.weights[3].isfinite().all().item<bool>());
+}
+
+TEST(MixedPrecision, SkipsAStepWithoutFiniteGradientsOnAllDevices) {
+  TrainerOptions by_value;
+  by_value.clip_grad_value = 0.1;
+  for (const TrainerOptions& options : {TrainerOptions(), by_value}) {
+    for (int devices : {1, 2, 3}) {
+      run_on_workers({devices}, [&](int) {
+        init(Config{{"amp.level", "O1"}});
+        expect_one_step_skipped(train_with_bad_rows(6, 4, options));
+      });
+    }
+  }
+}
+
+TEST(MixedPrecision, SkipsAStepWithoutFiniteGradientsOnAllWorkers) {
+  TrainerOptions by_value;
+  by_value.clip_grad_value = 0.1;
+  for (const TrainerOptions& options : {TrainerOptions(), by_value}) {
+    run_on_workers({1, 2}, [&](int worker) {
+      init(Config{{"amp.level", "O1"}});
+      expect_one_step_skipped(train_with_bad_rows(2 + 2 * worker, worker == 1 ? 3 : 2, options));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace epl::parity
