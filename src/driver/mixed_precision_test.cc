@@ -137,6 +137,32 @@ TEST_F(MixedPrecisionTest, FollowsNumbersThatTheStepReads) {
   }
 }
 
+TEST_F(MixedPrecisionTest, TellsOfItsCastsOnce) {
+  init(Config{{"amp.level", "O1"}, {"amp.debug_log", true}, {"pipeline.num_micro_batch", 2}});
+  SmallTask task;
+  Trainer trainer = task.trainer();
+  const parity::Heard heard;
+  for (int i = 0; i < 3; ++i) trainer.step(rows(8));
+  const std::string text = heard.str();
+  // The second layer gets bfloat16 from the first: two casts and not three.
+  EXPECT_THAT(text, testing::HasSubstr("  aten::addmm  10 casts  f32 -> bf16 (lower)  "));
+  EXPECT_EQ(text.find("casts of a step"), text.rfind("casts of a step"));
+}
+
+#if !EPL_TORCH_AT_LEAST(2, 0)
+TEST_F(MixedPrecisionTest, RefusesHalfPrecisionByTheNameOfTheOperator) {
+  init(Config{{"amp.level", "O1"}, {"amp.dtype", "float16"}});
+  SmallTask task;
+  const std::vector<torch::Tensor> before = task.tensors();
+  Trainer trainer = task.trainer();
+  EXPECT_THAT([&] { trainer.step(rows(8)); },
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  testing::HasSubstr("no kernel of aten::addmm for float16 on this device"),
+                  testing::HasSubstr("asked by: amp.dtype"))));
+  EXPECT_TRUE(same(before, task.tensors()));
+}
+#endif
+
 TEST(RemarkOnSpeed, SaysWhereItIsNotFaster) {
   EXPECT_EQ(remark_on_speed(torch::kBFloat16, 0.4), "");
   EXPECT_EQ(remark_on_speed(torch::kHalf, std::nullopt), "");

@@ -1,6 +1,6 @@
 // What a trainer tells its user, once each.
 #include <iostream>
-#include <set>
+#include <mutex>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -88,11 +88,12 @@ void Trainer::Impl::tell_of_unverified() {
 // Once a process: it is the same for all trainers.
 void Trainer::Impl::tell_of_speed() {
   if (job->cluster().worker_index != 0 || !model.device().is_cpu()) return;
-  static std::set<c10::ScalarType> told_of;  // a trainer is made by one thread at a time
-  if (!told_of.insert(mixed->lower).second) return;
-  const std::string remark =
+  static const std::string remark =
       remark_on_speed(mixed->lower, relative_product_time(mixed->lower, model.device()));
-  if (!remark.empty()) std::clog << "epl: " << remark << "\n";
+  static std::once_flag told_of_it;
+  std::call_once(told_of_it, [] {
+    if (!remark.empty()) std::clog << "epl: " << remark << "\n";
+  });
 }
 
 void Trainer::Impl::tell_of_casts() {

@@ -92,6 +92,10 @@ TEST(MixedPrecision, TrainsOnTwoWorkers) {
   }
 }
 
+TEST(MixedPrecision, TrainsAPipelineOverTwoWorkers) {
+  EXPECT_TRUE(parity(in_amp(stack(2)), rows(32), bit_equal(), amp(pipeline(2, 2).workers({1, 1}))));
+}
+
 TEST(MixedPrecision, ClipsWhatIsMeant) {
   const MakeProgram make = in_amp(models::program_named("mlp"));
   const MakeBatch batch = models::batches_named("mlp", 4);
@@ -134,6 +138,20 @@ StepFunction with_root(torch::nn::Linear net) {
   return [net](const Batch& batch) mutable {
     const torch::Tensor y = net(batch[0]);
     return y.square().mean() + (batch[1] * y.square().sum(1)).sqrt().mean();
+  };
+}
+
+// The same in the first of two stages; the second has finite gradients.
+StepFunction with_root_in_first_stage(torch::nn::Linear first, torch::nn::Linear second) {
+  return [=](const Batch& batch) mutable {
+    torch::Tensor y, root;
+    {
+      const With scope(stage(0));
+      y = first(batch[0]);
+      root = (batch[1] * y.square().sum(1)).sqrt();
+    }
+    const With scope(stage(1));
+    return second(y).square().mean() + root.mean();
   };
 }
 
@@ -189,6 +207,34 @@ TEST(MixedPrecision, SkipsAStepWithoutFiniteGradientsOnAllWorkers) {
     run_on_workers({1, 2}, [&](int worker) {
       init(Config{{"amp.level", "O1"}});
       expect_one_step_skipped(train_with_bad_rows(2 + 2 * worker, worker == 1 ? 3 : 2, options));
+    });
+  }
+}
+
+TEST(MixedPrecision, SkipsAStepOnAllStages) {
+  for (const std::vector<int>& workers : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
+    run_on_workers(workers, [](int) {
+      init(Config{{"amp.level", "O1"}, {"pipeline.num_micro_batch", 2}});
+      torch::manual_seed(5);
+      torch::nn::Linear first(4, 3), second(3, 2);
+      torch::nn::Sequential net(first, second);
+      torch::optim::Adam optimizer(net->parameters(), 0.1);
+      Trainer trainer(net, optimizer, with_root_in_first_stage(first, second));
+      std::vector<torch::Tensor> weights;
+      std::vector<bool> skipped;
+      std::vector<double> scales;
+      for (int step = 0; step < 4; ++step) {
+        torch::Tensor factor = torch::ones({8});
+        if (step == 2) factor.slice(0, 6).zero_();
+        const StepResult result = trainer.step({torch::rand({8, 4}), factor});
+        skipped.push_back(result.skipped);
+        scales.push_back(result.loss_scale);
+        weights.push_back(torch::cat({first->weight.flatten(), second->weight.flatten()}).detach());
+      }
+      EXPECT_EQ(skipped, (std::vector<bool>{false, false, true, false}));
+      EXPECT_EQ(scales, (std::vector<double>{32768, 32768, 32768, 16384}));
+      EXPECT_TRUE(weights[2].equal(weights[1]));
+      EXPECT_TRUE(weights[3].isfinite().all().item<bool>());
     });
   }
 }
