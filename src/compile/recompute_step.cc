@@ -10,7 +10,6 @@
 #include "cost/node_cost.h"
 #include "cost/recompute_choice.h"
 #include "cost/recompute_units.h"
-#include "passes/dead_code.h"
 #include "passes/recompute.h"
 #include "plan/crossings.h"
 
@@ -244,7 +243,6 @@ class Planner {
       PassList passes;
       passes.push_back(
           std::make_unique<Recompute>(std::vector<size_t>(again.begin(), again.end())));
-      passes.push_back(std::make_unique<DeadCode>());
       run_passes(*graph, passes);
     }
     return changed;

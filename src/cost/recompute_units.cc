@@ -65,6 +65,11 @@ class Units {
           if (id != kNoValue) written_.insert(root(id));
         }
       }
+      // Its schema does not say that it draws its noise into an argument.
+      constexpr size_t kNoise = 1;
+      if (op_name(node).rfind("aten::rrelu_with_noise", 0) == 0) {
+        for (ValueId id : node.arguments[kNoise].values) written_.insert(root(id));
+      }
     }
   }
 

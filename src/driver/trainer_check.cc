@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstring>
+#include <iostream>
 #include <utility>
 
 #include "base/check.h"
@@ -89,7 +90,11 @@ void Trainer::Impl::compare_with_all_kept(const BoundStep& bound) {
   if (gradients_all_kept.empty()) return;
   const std::vector<at::Tensor> kept = std::exchange(gradients_all_kept, {});
   const std::vector<at::Tensor> own = bound.gradients().of_devices();
-  if (own.size() != kept.size()) return;  // a guard failed, and this is another recording
+  if (own.size() != kept.size()) {  // a guard failed, and this is another recording
+    std::clog << "epl: the gradients of step " << steps
+              << " are not compared with those of a step that keeps all: it was recorded anew\n";
+    return;
+  }
   size_t next = 0;
   for (const auto& entry : bound.gradients().entries()) {
     for (const auto& part : entry.parts) {

@@ -419,7 +419,22 @@ bool is_view(const Graph& graph, const Node& node) {
   return any && all;
 }
 
+namespace {
+
+// Sums that threads add to in whatever order they come have other bits each time.
+bool adds_in_any_order(const Node& node) {
+  const std::string& name = node.op.schema().name();
+  if (name != "aten::index_put" && name != "aten::_index_put_impl_") return false;
+  constexpr size_t kAccumulate = 3;
+  return !node.arguments[kAccumulate].constant.isBool() ||
+         node.arguments[kAccumulate].constant.toBool();
+}
+
+}  // namespace
+
 bool is_repeatable(const Graph& graph, const Node& node) {
+  // Of an operator in no row it is not known whether it draws, writes or counts.
+  if (find_facts(node.op) == nullptr || adds_in_any_order(node)) return false;
   if (is_random(node.op) || is_collective(node.op) || only_checks(node.op) || node.expects ||
       makes_uninitialized(node.op) || !values_that_decide_shape(graph, node).empty() ||
       !written_arguments(repeated_form(node)).empty()) {

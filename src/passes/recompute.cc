@@ -1,8 +1,11 @@
 #include "passes/recompute.h"
 
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "base/check.h"
 #include "ir/makers.h"
 #include "ops/facts.h"
 
@@ -28,10 +31,34 @@ class Rewriter {
       if (own.phase == Phase::kBackward) read_clones(own);
       graph_.nodes.push_back(std::move(own));
     }
-    return graph_.nodes.size() != before;
+    const bool changed = graph_.nodes.size() != before;
+    drop_unread();
+    return changed;
   }
 
  private:
+  // What forward made for backward alone, and views of it: nobody reads them any more. Nothing else
+  // goes, so that graphs of devices that run collectives together stay alike.
+  void drop_unread() {
+    std::set<ValueId> read;
+    for_each_returned(graph_, [&](ValueId id) { read.insert(id); });
+    std::vector<Node> kept;
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      Node& node = graph_.nodes[i];
+      bool any = false;
+      bool unread = node.phase == Phase::kForward;
+      for_each_output(node, [&](ValueId id) {
+        any = true;
+        unread &= read.count(id) == 0 && again_.count(graph_.value(id).storage) != 0;
+      });
+      if (any && unread) continue;
+      for_each_input(node, [&](ValueId id) { read.insert(id); });
+      kept.push_back(std::move(node));
+    }
+    graph_.nodes.assign(std::make_move_iterator(kept.rbegin()),
+                        std::make_move_iterator(kept.rend()));
+  }
+
   void read_clones(Node& node) {
     for_each_input(node, [&](ValueId& id) { id = clone_of(id, node.chunk); });
     // What a view shows is where the clone lies.
@@ -86,10 +113,21 @@ class Rewriter {
       if (missing) {
         open.push_back(*missing);
       } else {
+        EPL_ASSERT(is_chosen(open.back()) || is_view(graph_, form),
+                   concat(op_name(form), " shares memory with what runs again, and is no view"));
         open.pop_back();
         append_clone(form);
       }
     }
+  }
+
+  bool is_chosen(size_t index) const {
+    bool any = false;
+    for_each_output((*recorded_)[index], [&](ValueId id) {
+      const auto found = again_.find(id);
+      any |= found != again_.end() && found->second == index;
+    });
+    return any;
   }
 
   void append_clone(Node node) {

@@ -7,14 +7,11 @@
 // clone, and clones of views of it; what forward made ends with its last reader there.
 //
 // Needs   purity: what the nodes read is as it was when they ran (cost/recompute_units.h asks). In
-// a
-//         pipeline: chunks.
-// Leaves  clones of the phase, TaskGraph and chunk of backward; nodes that nobody reads any more
-// are
-//         DeadCode's.
+//         a pipeline: chunks.
+// Leaves  clones of the phase, TaskGraph and chunk of backward; without what forward made for
+//         backward alone.
 // Keeps   all that is returned, and the order of all other nodes. Of a value that crosses chunks
-// the
-//         readers of its own chunk alone take the clone.
+//         the readers of its own chunk alone take the clone.
 #pragma once
 
 #include <vector>
