@@ -71,4 +71,39 @@ at::Tensor Recorder::tensor_in(const WeakStorage& storage, ValueId root) const {
       .set_(c10::Storage(std::move(locked)), type.offset, type.sizes, type.strides);
 }
 
+// Keeps the node of an empty tensor if this node fills it, else turns the tensor into a constant.
+void Recorder::settle_uninitialized(const Node& node) {
+  if (uninitialized_.empty() && made_.empty()) return;
+  const auto& schema = node.op.schema();
+  for (size_t i = 0; i < node.arguments.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    const bool writes = alias != nullptr && alias->isWrite();
+    const bool all = writes && (schema.arguments()[i].is_out() || (i == 0 && overwrites(node.op)));
+    const bool places = i == 0 && writes && places_filled(graph_, node) > 0;
+    const bool views = alias != nullptr && !alias->isWrite();
+    for (ValueId id : node.arguments[i].values) {
+      if (id == kNoValue || views) continue;
+      check_made(graph_.value(id).storage);
+      if (resizes(node.op)) continue;
+      // Where there are no elements C++ cannot have filled any.
+      if (alias == nullptr && graph_.value(id).type.numel() == 0) continue;
+      if (all || places) {
+        filled_by_op(id, all ? graph_.value(id).type.numel() : places_filled(graph_, node));
+      } else {
+        filled_by_cpp(graph_.value(id).storage);
+      }
+    }
+  }
+}
+
+// Part by part, maybe: what is left when it is read, C++ has filled.
+void Recorder::filled_by_op(ValueId id, int64_t elements) {
+  const auto found = uninitialized_.find(graph_.value(id).storage);
+  if (found == uninitialized_.end()) return;
+  found->second.filled +=
+      elements * static_cast<int64_t>(c10::elementSize(graph_.value(id).type.dtype));
+  const auto bytes = static_cast<int64_t>(found->second.tensor.storage().nbytes());
+  if (found->second.filled >= bytes) uninitialized_.erase(found);
+}
+
 }  // namespace epl
