@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -27,13 +28,12 @@ bool is_lower(c10::ScalarType type) {
   return type == c10::ScalarType::BFloat16 || type == c10::ScalarType::Half;
 }
 
-// Calls visit(tensor&) for each tensor of an argument, also of a list that may have gaps.
+// Calls visit(tensor&) for each tensor of floating-point numbers of an argument, also of a list
+// that may have gaps.
 template <typename Visit>
 void for_each_tensor(c10::IValue& argument, Visit visit) {
   const auto see = [&](at::Tensor tensor, auto put_back) {
-    if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.is_floating_point()) {
-      return;
-    }
+    if (!tensor.defined() || !tensor.is_floating_point()) return;
     if (visit(tensor)) put_back(std::move(tensor));
   };
   if (argument.isTensor()) {
@@ -61,6 +61,7 @@ struct Given {
   bool lower = false;                      // among those that decide the type of a result
   bool single = false;                     // likewise
   c10::optional<c10::ScalarType> written;  // the type of the first that is written
+  c10::optional<c10::ScalarType> sparse;   // of the first that is not strided
 
   static Given of(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
     Given given;
@@ -70,6 +71,10 @@ struct Given {
       const auto* alias = schema.arguments()[i].alias_info();
       const bool written = alias != nullptr && alias->isWrite();
       for_each_tensor(stack[stack.size() - count + i], [&](const at::Tensor& tensor) {
+        if (tensor.layout() != c10::kStrided) {
+          if (!given.sparse) given.sparse = tensor.scalar_type();
+          return false;
+        }
         types.emplace_back(tensor.scalar_type(), tensor.dim() == 0);
         if (written && !given.written) given.written = tensor.scalar_type();
         return false;
@@ -94,12 +99,18 @@ struct Given {
 };
 
 // The type that tensors of another one are cast to; none where all stay as they are.
-c10::optional<c10::ScalarType> type_for(const c10::OperatorHandle& op, Precision list,
-                                        const Given& given, c10::ScalarType lower) {
+c10::optional<c10::ScalarType> type_for(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                        Precision list, const Given& given, c10::ScalarType lower) {
   if (given.doubles) return c10::nullopt;
+  // Sparse tensors are not cast, and LibTorch multiplies none by a tensor of another type.
+  if (given.sparse) {
+    const bool widens = given.lower && given.sparse == kWide;
+    return widens ? c10::make_optional(kWide) : c10::nullopt;
+  }
   if (given.written) {
     // Sums and products of several types keep more bits where LibTorch rounds the result alone.
-    const bool demands = list == Precision::kLower || changes_some(op);
+    // Where it writes some elements alone, it wants all of one type.
+    const bool demands = list == Precision::kLower || facts.has(OperatorTrait::kChangesSome);
     const bool widens = given.written == kWide && !overwrites(op);
     return demands || widens ? given.written : c10::nullopt;
   }
@@ -127,6 +138,18 @@ Precision list_of(const OperatorFacts& facts, const c10::FunctionSchema& schema,
   return transposed.isBool() && transposed.toBool() ? Precision::kFloat32 : facts.precision;
 }
 
+// What is written through a view of a copy would be lost.
+void check_is_no_view(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                      c10::ScalarType from, c10::ScalarType to) {
+  EPL_CHECK(!facts.has(OperatorTrait::kView),
+            concat(c10::toString(op.operator_name()),
+                   " shows the memory of its argument, and that "
+                   "would have to be cast from ",
+                   dtype_name(from), " to ", dtype_name(to), ": a view of a copy"),
+            "amp.level = \"O1\"",
+            "x.to(torch::kFloat) before it, or what it reads computed by operators in float32");
+}
+
 void cast_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const OperatorFacts* const facts = find_facts(op);
   if (facts == nullptr) return;
@@ -134,7 +157,7 @@ void cast_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const Given given = Given::of(schema, stack);
   const Precision list = list_of(*facts, schema, stack);
   if (!given.lower && list != Precision::kLower) return;
-  const auto type = type_for(op, list, given, current_scope->lower());
+  const auto type = type_for(op, *facts, list, given, current_scope->lower());
   if (!type) return;
   const size_t count = schema.arguments().size();
   for (size_t i = 0; i < count; ++i) {
@@ -142,7 +165,8 @@ void cast_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     if (alias != nullptr && alias->isWrite()) continue;
     for_each_tensor(stack[stack.size() - count + i], [&](at::Tensor& tensor) {
       const c10::ScalarType from = tensor.scalar_type();
-      if (from == *type) return false;
+      if (from == *type || tensor.layout() != c10::kStrided) return false;
+      check_is_no_view(op, *facts, from, *type);
       tensor = tensor.to(*type);
       CastLog* const log = current_scope->log();
       if (log != nullptr) {
@@ -166,7 +190,18 @@ bool misses_kernel(const c10::Error& error) {
   return text.find("not implemented for 'Half'") != std::string::npos;
 }
 
-// What the operator is made of is seen in turn: the key is passed by, but not switched off.
+// Made of others, which autograd and a recorder see in its place. Not where the device has a kernel
+// of its own for it, which LibTorch then prefers.
+bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  const c10::DispatchKey backend =
+      c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Dense, keys.highestBackendKey());
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(backend);
+}
+
+// What a composite operator is made of is seen in turn: the key is passed by, but not switched off.
+// Inside of any other it is: a recorder takes that for one operator and replays it as one, so what
+// its kernel calls (the products of _trilinear, of _euclidean_dist) runs in the types it was given.
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (current_scope != nullptr) {
     const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
@@ -175,6 +210,8 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
   try {
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> unseen;
+    if (!is_composite(op, keys)) unseen.emplace(kKey);
     op.redispatchBoxed(below, stack);
   } catch (const c10::Error& error) {
     const bool half = current_scope != nullptr && current_scope->lower() == at::kHalf;

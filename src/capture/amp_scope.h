@@ -8,8 +8,9 @@
 //
 // In which type an operator computes stands in its row (Precision, ops/operator_facts.h). Before it
 // runs, tensors of another one are cast, above autograd: a cast is an operator of the step like any
-// other (aten::_to_copy), with a gradient, and a recorder sees it. Operators that no row speaks of
-// are made of others mostly, which are seen in turn: so the products inside of an LSTM are.
+// other (aten::_to_copy), with a gradient, and a recorder sees it. What a composite operator is
+// made of is seen in turn: so the products inside of an LSTM are. What a kernel calls is not, as a
+// recorder does not see it either.
 //
 // As in LibTorch's autocast, tensors of double precision are left as they are, what is written in
 // place keeps its type, and backward runs outside of the scope, in the types of its forward.

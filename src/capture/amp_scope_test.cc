@@ -140,6 +140,44 @@ TEST(AmpScope, KeepsTheTypeOfWhatIsWrittenInPlace) {
   EXPECT_EQ(narrow.scalar_type(), torch::kBFloat16);
 }
 
+TEST(AmpScope, CastsWhatIsWrittenIntoSomeElements) {
+  const AmpScope scope(torch::kBFloat16);
+  const Tensor x = torch::ones({2, 4});
+  Tensor narrow = torch::mm(x, torch::ones({4, 4}));
+  ASSERT_EQ(narrow.scalar_type(), torch::kBFloat16);
+  narrow.index_put_({torch::tensor({0})}, x[0]);
+  narrow.index_add_(0, torch::tensor({1}), x.slice(0, 0, 1));
+  narrow.scatter_(1, torch::zeros({2, 1}, torch::kLong), 3 * x.slice(1, 0, 1));
+  EXPECT_EQ(narrow.scalar_type(), torch::kBFloat16);
+  const Tensor expected = torch::tensor({{3.0f, 1.0f, 1.0f, 1.0f}, {3.0f, 5.0f, 5.0f, 5.0f}});
+  EXPECT_TRUE(torch::equal(narrow.to(torch::kFloat), expected)) << narrow;
+}
+
+// They are not cast, so what they are multiplied by is not either.
+TEST(AmpScope, MultipliesSparseTensorsInFloat32) {
+  const AmpScope scope(torch::kBFloat16);
+  const Tensor sparse = torch::eye(4).to_sparse();
+  const Tensor x = torch::ones({4, 4});
+  EXPECT_TRUE(torch::equal(torch::mm(sparse, x), x));
+  const Tensor low = torch::mm(x, x);
+  ASSERT_EQ(low.scalar_type(), torch::kBFloat16);
+  EXPECT_TRUE(torch::equal(torch::mm(sparse, low), 4 * x));
+}
+
+TEST(AmpScope, RefusesViewsOfWhatWouldBeACopy) {
+  const AmpScope scope(torch::kBFloat16);
+  const Tensor low = torch::mm(torch::ones({3, 2}), torch::ones({2, 2}));
+  try {
+    torch::view_as_complex(low);
+    FAIL() << "it would be a view of a copy";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("aten::view_as_complex shows the memory of its argument"),
+              std::string::npos)
+        << text;
+  }
+}
+
 TEST(AmpScope, LeavesDoublePrecisionAlone) {
   const AmpScope scope(torch::kBFloat16);
   const Tensor x = torch::rand({2, 2}, torch::kDouble);

@@ -159,6 +159,8 @@ EmptiedGradients::~EmptiedGradients() {
   for (size_t i = tensors_.size(); i-- > 0;) tensors_[i].mutable_grad() = before_[i];
 }
 
+bool backward_runs_users_code(const at::Tensor& loss) { return walk_from(loss).runs_users_code; }
+
 Gradients record_backward(Recorder& recorder, const at::Tensor& loss, const at::Tensor& seed,
                           const AutogradLeaves& leaves,
                           const std::vector<TaskGraphBorder>& borders) {

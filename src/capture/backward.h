@@ -50,6 +50,10 @@ struct Gradients {
   std::vector<at::Tensor> reached;  // all leaves that the loss depends on
 };
 
+// Whether hooks, retain_grad() or a torch::autograd::Function of the user's see gradients on the
+// way.
+bool backward_runs_users_code(const at::Tensor& loss);
+
 Gradients record_backward(Recorder& recorder, const at::Tensor& loss, const at::Tensor& seed,
                           const AutogradLeaves& leaves,
                           const std::vector<TaskGraphBorder>& borders);

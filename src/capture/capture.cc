@@ -175,6 +175,7 @@ RecordedRun run_recorded(Recorder& recorder, const CaptureRequest& request,
   run.trained = recorder.settle_trained(request.parameters);
   check_loss(run.output.loss);
   check_trained(run.trained);
+  if (request.scales_loss) check_backward_is_unseen(run.output.loss);
   borders.push_back({std::numeric_limits<uint64_t>::max(), current_taskgraph()});
   const at::Tensor seed = declare_seed(recorder, run.output.loss, request.seed.value_or(1));
   run.gradients = record_backward(recorder, run.output.loss, seed,
@@ -247,6 +248,14 @@ void check_loss(const at::Tensor& loss) {
             "epl::Trainer", "the mean or the sum of it");
   EPL_CHECK(loss.requires_grad(), "the loss depends on no parameter that requires a gradient",
             "epl::Trainer", "look for a detach(), a NoGradGuard or parameters that are all frozen");
+}
+
+void check_backward_is_unseen(const at::Tensor& loss) {
+  EPL_CHECK(!backward_runs_users_code(loss),
+            "backward runs code of the program's own (a hook, retain_grad() or a "
+            "torch::autograd::Function), which would see gradients times the loss scale",
+            "amp.loss_scale",
+            "amp.loss_scale = 1: bfloat16 has the range of float32, in which few gradients vanish");
 }
 
 void RunEffects::apply() const {

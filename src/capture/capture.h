@@ -73,6 +73,8 @@ struct CaptureRequest {
   WatchedInputs* watched = nullptr;
   // Null: nobody counts what kernels allocate.
   MemoryMeter* memory = nullptr;
+  // The seed has a loss scale in it: see check_backward_is_unseen().
+  bool scales_loss = false;
 };
 
 // What a recorded run did besides being recorded. It leaves no trace; whoever wants it after all,
@@ -105,5 +107,9 @@ Capture capture_step(const CaptureRequest& request);
 
 // Throws epl::Error where this is no loss that can be trained by.
 void check_loss(const at::Tensor& loss);
+
+// The loss is about to be scaled. Throws epl::Error where backward runs the user's own code, which
+// would see gradients times the scale.
+void check_backward_is_unseen(const at::Tensor& loss);
 
 }  // namespace epl

@@ -16,8 +16,6 @@ namespace {
 constexpr double kRounding = 1e-4;
 // A number that changes by so little from step to step is rather taken for another one.
 constexpr double kRoundingOfRows = 1e-6;
-// Of sums whose parts are rounded to bfloat16, which has 8 bits.
-constexpr double kRoundingInLower = 1e-2;
 
 // Parameters are cut over the devices of the step, however many their scope asked for: it has to be
 // those.
@@ -246,8 +244,6 @@ void settle_guards(const CutStep& cut, const SlicedSteps& sliced, Plan& plan) {
     const auto rows = sliced.find(program.devices);
     const bool reads_rows = rows != sliced.end() && rows->second.sharding.reads_back_rows;
     if (reads_rows) program.guard_tolerance = kRoundingOfRows;
-    const bool rounds = plan.scales_loss() && program.guard_tolerance > 0;
-    if (rounds) program.guard_tolerance = kRoundingInLower;
   }
 }
 

@@ -48,6 +48,10 @@ std::optional<MixedPrecision> mixed_precision(const Config& config) {
   return mixed;
 }
 
+bool scales_loss(const std::optional<MixedPrecision>& mixed) {
+  return mixed && (mixed->scale.is_dynamic() || mixed->scale.value() != 1);
+}
+
 StepFunction in_mixed_precision(StepFunction step, const std::optional<MixedPrecision>& mixed) {
   if (!mixed || step == nullptr) return step;
   return [step = std::move(step), lower = mixed->lower, casts = mixed->casts](const Batch& batch) {

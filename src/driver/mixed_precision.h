@@ -23,6 +23,9 @@ struct MixedPrecision {
 // None where amp.level is "".
 std::optional<MixedPrecision> mixed_precision(const Config& config);
 
+// Whether gradients are those of the loss times a number other than 1, now or later.
+bool scales_loss(const std::optional<MixedPrecision>& mixed);
+
 // The function itself where there is none.
 StepFunction in_mixed_precision(StepFunction step, const std::optional<MixedPrecision>& mixed);
 

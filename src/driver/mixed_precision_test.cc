@@ -7,6 +7,8 @@
 #include <cstdio>
 
 #include "driver/test_trainer.h"
+#include "runtime/clip.h"
+#include "runtime/finite_gradients.h"
 #include "runtime/tile_products.h"
 #include "tests/parity/heard.h"
 
@@ -123,6 +125,51 @@ TEST_F(MixedPrecisionTest, GivesOtherOptimizersGradientsWithoutTheScale) {
   EXPECT_TRUE(fused.allclose(own, 1e-6, 1e-7));
 }
 
+// What they do to gradients would be done to multiples of them.
+TEST_F(MixedPrecisionTest, RefusesHooksThatWouldSeeTheScale) {
+  const auto train = [](const Config& config, bool of_parameter) {
+    init(config);
+    SmallTask task;
+    const auto clamp = [](const torch::Tensor& gradient) { return gradient.clamp(-0.1, 0.1); };
+    if (of_parameter) task.net->head->bias.register_hook(clamp);
+    Trainer trainer(task.net, *task.optimizer, [&](const Batch& batch) {
+      const torch::Tensor y = task.net->forward(batch[0]);
+      if (!of_parameter) y.register_hook(clamp);
+      return (y - batch[1]).square().mean();
+    });
+    trainer.step(rows(8));
+  };
+  for (bool of_parameter : {false, true}) {
+    for (int micro_batches : {1, 2}) {
+      const Config dynamic{{"amp.level", "O1"}, {"pipeline.num_micro_batch", micro_batches}};
+      EXPECT_THAT([&] { train(dynamic, of_parameter); },
+                  testing::ThrowsMessage<Error>(
+                      testing::AllOf(testing::HasSubstr("would see gradients times the loss scale"),
+                                     testing::HasSubstr("amp.loss_scale = 1"))));
+      const Config unscaled{
+          {"amp.level", "O1"}, {"amp.loss_scale", 1}, {"pipeline.num_micro_batch", micro_batches}};
+      EXPECT_NO_THROW(train(unscaled, of_parameter));
+    }
+  }
+}
+
+TEST_F(MixedPrecisionTest, TellsOfTheFirstStepThatItSkips) {
+  const auto net = std::make_shared<SmallNet>();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, [net](const Batch& batch) {
+    const torch::Tensor y = net->forward(batch[0]);
+    return y.square().mean() + (batch[1] * y.square().sum(1)).sqrt().mean();
+  });
+  const parity::Heard heard;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(trainer.step({torch::rand({4, 3}), torch::zeros({4})}).skipped);
+  }
+  const std::string text = heard.str();
+  EXPECT_THAT(text, testing::HasSubstr("epl: step 0 is skipped, since a gradient is not finite "
+                                       "with a loss scale of 32768; the next step has 16384"));
+  EXPECT_EQ(text.find("is skipped"), text.rfind("is skipped"));
+}
+
 TEST_F(MixedPrecisionTest, FollowsNumbersThatTheStepReads) {
   SmallTask task;
   Trainer trainer(task.net, *task.optimizer, [net = task.net](const Batch& batch) {
@@ -162,6 +209,28 @@ TEST_F(MixedPrecisionTest, RefusesHalfPrecisionByTheNameOfTheOperator) {
   EXPECT_TRUE(same(before, task.tensors()));
 }
 #endif
+
+// As those of two embeddings whose rows are added.
+TEST(UnscaleGradients, DividesMemoryThatTwoShareOnce) {
+  const torch::Tensor values = torch::full({2, 3}, 8.0);
+  const auto rows_of = [&](int64_t first) {
+    return torch::_sparse_coo_tensor_unsafe(torch::arange(first, first + 2).unsqueeze(0), values,
+                                            {5, 3});
+  };
+  const std::vector<torch::Tensor> gradients{rows_of(0), rows_of(2), torch::full({2}, 8.0)};
+  unscale_gradients(gradients, 4);
+  EXPECT_TRUE(values.equal(torch::full({2, 3}, 2.0)));
+  EXPECT_TRUE(gradients[2].equal(torch::full({2}, 2.0)));
+}
+
+// Divided by it they would be 0, and the step a good one.
+TEST(ClipGradients, GivesNoZerosWhereTheNormIsInfinite) {
+  ClipOptions options;
+  options.norm = 1;
+  const torch::Tensor gradient = torch::full({16}, 3e38);
+  clip_gradients(std::vector<torch::Tensor>{gradient}, options, 1, 2);
+  EXPECT_TRUE(gradient.isnan().all().item<bool>());
+}
 
 TEST(RemarkOnSpeed, SaysWhereItIsNotFaster) {
   EXPECT_EQ(remark_on_speed(torch::kBFloat16, 0.4), "");

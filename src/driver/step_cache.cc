@@ -18,6 +18,7 @@
 #include "config/checks.h"
 #include "config/libtorch.h"
 #include "cost/node_cost.h"
+#include "driver/mixed_precision.h"
 #include "job/agreement.h"
 #include "model/model_state.h"
 #include "ops/facts.h"
@@ -129,7 +130,7 @@ Capture StepCache::capture(const Batch& batch, double seed) {
   Capture captured = capture_step(
       {subject_.function, inputs.batch(), subject_.model.parameters(), subject_.model.state(),
        subject_.config.get<std::string>("debug.kept_tensor") == "ignore", seed,
-       generators_seen_before(), &inputs, &memory});
+       generators_seen_before(), &inputs, &memory, scales_loss(mixed_precision(subject_.config))});
   recording_bytes_ = DeviceMemory::account_here().lap_peak - held_before;
   const bool changes_options = fingerprint_of_options(subject_.model) != options_before;
   if (changes_options && captured.unreplayable.empty()) {

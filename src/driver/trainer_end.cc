@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "driver/trainer_impl.h"
+#include "runtime/finite_gradients.h"
 #include "runtime/merge_outputs.h"
 #include "runtime/step_end.h"
 
@@ -23,6 +24,17 @@ std::string parts_that_are_not_finite(const std::vector<DeviceRun>& runs, int fi
     }
   }
   return others && !first.empty() ? concat(" (that of ", first, "; others are finite)") : "";
+}
+
+std::string infinite_gradient(const StepGradients& gradients) {
+  const std::vector<at::Tensor> all = gradients.of_devices();
+  size_t next = 0;
+  for (const auto& entry : gradients.entries()) {
+    for (size_t part = 0; part < entry.parts.size(); ++part, ++next) {
+      if (!are_finite({all[next]})) return entry.name;
+    }
+  }
+  return "";  // it is that of another worker
 }
 
 }  // namespace
@@ -110,11 +122,25 @@ StepEndRequest Trainer::Impl::end_request(const ReadyStep& ready) {
   return request;
 }
 
-// All workers have skipped the step, or none.
-void Trainer::Impl::loss_scale_ends_step(StepResult& result) {
+// All workers have skipped the step, or none. A scale that cannot shrink is not to blame: the next
+// step would be skipped as well.
+void Trainer::Impl::loss_scale_ends_step(StepResult& result,
+                                         const std::function<std::string()>& culprit) {
   if (!mixed) return;
   result.loss_scale = mixed->scale.value();
+  const bool may_throw = config.get<std::string>("debug.nan_loss") == "error";
+  if (result.skipped && may_throw && !mixed->scale.can_shrink()) {
+    const std::string name = culprit();
+    throw Error(
+        concat("in step ", steps, name.empty() ? " a gradient" : " the gradient of `", name,
+               name.empty() ? "" : "`", " is not finite, and the loss scale of ", result.loss_scale,
+               " gets no smaller; the parameters are as before the step"),
+        config.asked_by("debug.nan_loss"),
+        "a smaller learning rate, operators that have a derivative everywhere, "
+        "amp.loss_scale = \"dynamic\" where it is a number, or debug.nan_loss = \"skip\"");
+  }
   mixed->scale.step_ended(!result.skipped);
+  if (result.skipped) tell_of_skipped_step(result);
 }
 
 StepResult Trainer::Impl::end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
@@ -122,7 +148,7 @@ StepResult Trainer::Impl::end_step(ReadyStep& ready, const std::vector<DeviceRun
   const torch::NoGradGuard no_grad;
   End end(*this, ready, runs, batches);
   end.result.skipped = !end.run();
-  loss_scale_ends_step(end.result);
+  loss_scale_ends_step(end.result, [&] { return infinite_gradient(ready.bound().gradients()); });
   end.result.gradient_norm = end.gradient_norm();
   timeline.seconds = seconds_since_begin();
   return std::move(end.result);

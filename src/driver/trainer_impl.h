@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -82,7 +83,8 @@ struct Trainer::Impl {
                                 std::vector<Batch>& observed);
   double loss_of(const PlainRun& plain, int plain_devices) const;
   bool update_by(PlainRun& plain, const PlainRunRequest& request, StepResult& result);
-  void loss_scale_ends_step(StepResult& result);
+  // `culprit`: the name of a parameter whose gradient is not finite, where this worker knows one.
+  void loss_scale_ends_step(StepResult& result, const std::function<std::string()>& culprit);
   void make_plan(const DeviceBatches& batches);
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void run_devices(BoundStep& bound, bool draws, const DeviceBatches& batches,
@@ -136,6 +138,7 @@ struct Trainer::Impl {
     kIgnoredTargets,
     kLocalClipping,
     kPlainSteps,
+    kSkippedStep,
     kUnverified,
     kWholeBatch
   };
@@ -149,6 +152,7 @@ struct Trainer::Impl {
   void tell_of_unverified();
   void tell_of_speed();
   void tell_of_casts();
+  void tell_of_skipped_step(const StepResult& result);
 
   int devices() const { return job->cluster().total_gpu_num; }
   bool takes_mean() const {

@@ -22,6 +22,7 @@ bool Trainer::Impl::runs_plainly(const DeviceBatches& batches) const {
 PlainRunRequest Trainer::Impl::plain_request(const DeviceBatches& batches, double seed,
                                              std::vector<Batch>& observed) {
   PlainRunRequest request{batches, seed};
+  request.scales_loss = scales_loss(mixed);
   request.workers = job->workers();
   request.devices = batches.size() == 1 && request.workers == nullptr ? 1 : devices();
   request.observe = [this, &observed](const Batch& batch, double of_seed) {
@@ -37,10 +38,10 @@ PlainRunRequest Trainer::Impl::plain_request(const DeviceBatches& batches, doubl
                        !config.get<bool>("communication.clip_after_allreduce");
   if (!locally) return request;
   tell_of_local_clipping(request.devices);
-  const double scale = (takes_mean() ? request.devices : 1) / loss_scale();
+  const double scale = takes_mean() ? request.devices : 1;
   request.clip_replica = [this, scale](const std::vector<at::Tensor>& gradients) {
     // Clipping by value would hide that they are not finite.
-    if (!mixed || are_finite(gradients)) clip_gradients(gradients, clipping, scale);
+    if (!mixed || are_finite(gradients)) clip_gradients(gradients, clipping, scale, loss_scale());
   };
   return request;
 }
@@ -86,7 +87,7 @@ StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed
   plain.merge_state(request);
   result.skipped = !check_finite(result, plain.runs());
   result.skipped = result.skipped || !update_by(plain, request, result);
-  loss_scale_ends_step(result);
+  loss_scale_ends_step(result, [&] { return infinite_gradient(model, plain); });
   timeline.seconds = seconds_since_begin();
   ++steps;
   ++replicas.step;

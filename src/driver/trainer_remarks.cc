@@ -1,4 +1,5 @@
 // What a trainer tells its user, once each.
+#include <cmath>
 #include <iostream>
 #include <mutex>
 
@@ -94,6 +95,15 @@ void Trainer::Impl::tell_of_speed() {
   std::call_once(told_of_it, [] {
     if (!remark.empty()) std::clog << "epl: " << remark << "\n";
   });
+}
+
+// After the scale has followed it.
+void Trainer::Impl::tell_of_skipped_step(const StepResult& result) {
+  if (job->cluster().worker_index != 0 || !std::isfinite(result.loss)) return;
+  if (!tells(Remark::kSkippedStep)) return;
+  std::clog << "epl: step " << steps << " is skipped, since a gradient is not finite with a loss "
+            << "scale of " << result.loss_scale << "; the next step has " << loss_scale()
+            << ". StepResult::skipped tells of others\n";
 }
 
 void Trainer::Impl::tell_of_casts() {

@@ -18,6 +18,9 @@ Rules whole_rules() {
       {"aten::conv2d", in_lower()},
       {"aten::conv3d", in_lower()},
 
+      // Distances of many rows: a root of differences of products, which loses all bits in less.
+      {"aten::_euclidean_dist", in_float32()},
+
       // By indices, and what changes some elements.
       {"aten::select_copy", in_widest().gathers()},
       {"aten::embedding_bag", in_widest().gathers()},

@@ -172,13 +172,13 @@ void PlainRun::run_micro_batch(const Batch& batch, const PlainRunRequest& reques
   std::optional<Capture> observed;
   const double begin = seconds_since(run.begin);
   if (request.observe) observed = request.observe(batch, request.seed);
-  if (!observed) return call(batch, request.seed, run);
+  if (!observed) return call(batch, request, run);
   remember_outside(request);
   take(std::move(*observed), run);
   add_span(run, Span::Kind::kForward, begin);
 }
 
-void PlainRun::call(const Batch& batch, double seed, DeviceRun& run) {
+void PlainRun::call(const Batch& batch, const PlainRunRequest& request, DeviceRun& run) {
   const c10::AutoGradMode grad_mode(true);
   Recording annotations;  // so that what the step collects is kept
   const IgnoredTargetsWatch targets;
@@ -187,10 +187,11 @@ void PlainRun::call(const Batch& batch, double seed, DeviceRun& run) {
   add_metrics(run, output, take_collections());
   annotations.finish();
   check_loss(output.loss);
+  if (request.scales_loss) check_backward_is_unseen(output.loss);
   run.losses.push_back(output.loss.item<double>());
   add_span(run, Span::Kind::kForward, begin);
   const double half = seconds_since(run.begin);
-  output.loss.backward(at::full_like(output.loss, seed));
+  output.loss.backward(at::full_like(output.loss, request.seed));
   add_span(run, Span::Kind::kBackward, half);
 }
 

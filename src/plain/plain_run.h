@@ -22,7 +22,8 @@ namespace epl {
 
 struct PlainRunRequest {
   const DeviceBatches& batches;
-  double seed = 1;  // the gradient of the loss of one micro batch
+  double seed = 1;           // the gradient of the loss of one micro batch
+  bool scales_loss = false;  // it has a loss scale in it
   // Clips the gradients of each replica before they are reduced; null: nobody does.
   std::function<void(const std::vector<at::Tensor>& gradients)> clip_replica = {};
   int devices = 1;                  // of the whole job
@@ -60,7 +61,7 @@ class PlainRun {
  private:
   void run_device(size_t device, const PlainRunRequest& request);
   void run_micro_batch(const Batch& batch, const PlainRunRequest& request, DeviceRun& run);
-  void call(const Batch& batch, double seed, DeviceRun& run);
+  void call(const Batch& batch, const PlainRunRequest& request, DeviceRun& run);
   void take(Capture capture, DeviceRun& run);
   void take_gradients(const PlainRunRequest& request);
   void remember_state(const PlainRunRequest& request);

@@ -39,6 +39,15 @@ bool unscale_gradients(const PlainRun& plain, double scale, DeviceTeam& team) {
   return true;
 }
 
+std::string infinite_gradient(const Model& model, const PlainRun& plain) {
+  const c10::AutoGradMode no_grad(false);
+  for (size_t i = 0; i < plain.gradients().size(); ++i) {
+    const at::Tensor& gradient = plain.gradients()[i];
+    if (gradient.defined() && !are_finite({gradient})) return model.parameters()[i].first;
+  }
+  return "";
+}
+
 double clip_gradients(const PlainRun& plain, const ClipOptions& clip) {
   return clip_gradients(defined_gradients(plain), clip);
 }

@@ -16,6 +16,9 @@ namespace epl {
 // which is so on all workers or on none: they have the same sums.
 bool unscale_gradients(const PlainRun& plain, double scale, DeviceTeam& team);
 
+// The first parameter whose reduced gradient is not finite; empty where all are.
+std::string infinite_gradient(const Model& model, const PlainRun& plain);
+
 // Clips the reduced gradients in place, and gives the norm that they had before.
 double clip_gradients(const PlainRun& plain, const ClipOptions& clip);
 

@@ -9,14 +9,24 @@
 namespace epl {
 namespace {
 
-at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double type) {
+// Of the gradients without the loss scale: squares of scaled ones may leave the range of float32.
+at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double type,
+                      double loss_scale = 1) {
   std::vector<at::Tensor> norms;
   const bool largest = type == std::numeric_limits<double>::infinity();
   for (const auto& gradient : gradients) {
-    norms.push_back(largest ? gradient.abs().max() : gradient.norm(type));
+    const at::Tensor meant = loss_scale == 1 ? gradient : gradient.mul(1 / loss_scale);
+    norms.push_back(largest ? meant.abs().max() : meant.norm(type));
   }
   if (norms.size() == 1) return norms[0];
   return largest ? at::max(at::stack(norms)) : at::stack(norms).norm(type);
+}
+
+// An infinite norm would make them 0, which is finite: the step would count as a good one.
+void spoil(const std::vector<at::Tensor>& gradients) {
+  for (const auto& gradient : gradients) {
+    at::Tensor(gradient).mul_(std::numeric_limits<double>::quiet_NaN());
+  }
 }
 
 }  // namespace
@@ -29,17 +39,21 @@ ClipOptions ClipOptions::norm_alone() const {
 }
 
 double clip_gradients(const std::vector<at::Tensor>& gradients, const ClipOptions& options,
-                      double scale) {
+                      double scale, double loss_scale) {
   double norm = 0;
   if (options.norm > 0 && !gradients.empty()) {
-    const at::Tensor total = total_norm(gradients, options.norm_type) * scale;
+    const at::Tensor total = total_norm(gradients, options.norm_type, loss_scale) * scale;
     norm = total.item<double>();
     if (std::isinf(options.norm)) return norm;
+    if (loss_scale != 1 && !std::isfinite(norm)) {
+      spoil(gradients);
+      return norm;
+    }
     const at::Tensor factor = at::clamp_max(options.norm / (total + 1e-6), 1.0);
     for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
   }
   if (options.value > 0) {
-    const double bound = options.value / scale;
+    const double bound = options.value * loss_scale / scale;
     for (const auto& gradient : gradients) at::Tensor(gradient).clamp_(-bound, bound);
   }
   return norm;

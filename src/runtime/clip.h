@@ -21,9 +21,10 @@ struct ClipOptions {
 
 // Clips in place, first by norm, then by value. Returns the norm before, 0 where none is asked for.
 // The gradients are 1 / scale of those that are meant: before they are reduced, those of a device
-// carry its share in the mean over all.
+// carry its share in the mean over all. Those of a scaled loss are its multiples besides; where
+// their norm is not finite they become NaN, and whoever looks then skips the step.
 double clip_gradients(const std::vector<at::Tensor>& gradients, const ClipOptions& options,
-                      double scale = 1);
+                      double scale = 1, double loss_scale = 1);
 
 // The same where other workers have other gradients: the norm is that of all. `counts`: which of
 // them this worker answers for, so that each counts once.

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include "runtime/update_kernels.h"
 
@@ -109,7 +111,13 @@ bool are_finite(const std::vector<at::Tensor>& gradients, DeviceTeam& team) {
 
 void unscale_gradients(const std::vector<at::Tensor>& gradients, double scale) {
   const c10::AutoGradMode no_grad(false);
-  for (const at::Tensor& gradient : gradients) numbers_of(gradient).mul_(1 / scale);
+  std::set<std::pair<const void*, int64_t>> seen;
+  for (const at::Tensor& gradient : gradients) {
+    const at::Tensor numbers = numbers_of(gradient);
+    // Those of two embeddings whose rows are added are the same memory, where both are sparse.
+    if (!seen.insert({numbers.data_ptr(), numbers.numel()}).second) continue;
+    numbers.mul_(1 / scale);
+  }
 }
 
 }  // namespace epl

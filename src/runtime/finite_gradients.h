@@ -16,7 +16,7 @@ namespace epl {
 bool are_finite(const std::vector<at::Tensor>& gradients);
 bool are_finite(const std::vector<at::Tensor>& gradients, DeviceTeam& team);
 
-// Divides them by the scale, in place.
+// Divides them by the scale, in place; memory that several of them show once.
 void unscale_gradients(const std::vector<at::Tensor>& gradients, double scale);
 
 }  // namespace epl

@@ -8,7 +8,7 @@
 // A dynamic scale doubles after so many steps in a row whose gradients were finite, and halves
 // after one where some were not, which is skipped. Its factors are powers of two: scaling and
 // unscaling change no bit of a gradient that is in range. A fixed scale stays as it is; steps are
-// skipped all the same.
+// skipped all the same. Where it cannot shrink, gradients that are not finite are no matter of it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,16 @@ class LossScale {
   static constexpr double kFirst = 32768;
   static constexpr int64_t kGoodSteps = 2000;
   static constexpr double kLeast = 1;
-  // Beyond it a seed would not be finite in float32, and nothing is gained long before.
-  static constexpr double kMost = 0x1p126;
+  // Gradients that vanish in float32 even so are no matter of its range, and sums of squares of
+  // larger ones soon leave it.
+  static constexpr double kMost = 0x1p24;
 
   LossScale() = default;
   static LossScale fixed(double value);
 
   double value() const { return value_; }
   bool is_dynamic() const { return dynamic_; }
+  bool can_shrink() const { return dynamic_ && value_ > kLeast; }
   int64_t good_steps() const { return good_steps_; }  // since it last changed
 
   void step_ended(bool finite);

@@ -40,7 +40,7 @@ TEST(LossScale, FollowsTheTable) {
   }
 }
 
-TEST(LossScale, StaysFiniteAsASeed) {
+TEST(LossScale, StopsGrowing) {
   LossScale scale;
   scale.go_on_from(LossScale::kMost, LossScale::kGoodSteps - 1);
   scale.step_ended(true);
@@ -54,6 +54,12 @@ TEST(LossScale, FixedStaysAsItIs) {
   LossScale loaded = scale;
   loaded.go_on_from(4, 10);
   EXPECT_EQ(loaded.value(), 128);
+}
+
+TEST(LossScale, ShrinksWhereItIsDynamicAndAboveOne) {
+  EXPECT_TRUE(LossScale().can_shrink());
+  EXPECT_FALSE(after(LossScale(), 15, false).can_shrink());
+  EXPECT_FALSE(LossScale::fixed(128).can_shrink());
 }
 
 TEST(LossScale, GoesOnFromWhereItWas) {

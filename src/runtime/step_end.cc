@@ -82,8 +82,8 @@ void StepEnd::clip_replicas(const BoundPhase& bound) {
          i += static_cast<size_t>(step_.devices())) {
       const auto gradients = step_.gradients().of_replica(whole[i], bound.entries);
       const bool stays = step_.plan().scales_loss() && !are_finite(gradients);
-      const double scale = request_.local_scale / step_.loss_scale();
-      if (!stays) clip_gradients(gradients, request_.clip, scale);
+      if (stays) continue;
+      clip_gradients(gradients, request_.clip, request_.local_scale, step_.loss_scale());
     }
   });
 }

@@ -116,7 +116,7 @@ void train_divided(const Model& model, const StepFunction& step, const PlainRequ
     if ((device + 1) % static_cast<size_t>(request.slices) != 0) continue;  // a replica's gradients
     if (request.clips_locally) {
       const torch::NoGradGuard no_grad;
-      clip_gradients(gradients_of(model), request.clip, request.local_scale / request.loss_scale);
+      clip_gradients(gradients_of(model), request.clip, request.local_scale, request.loss_scale);
     }
     sum.add_gradients();
   }
@@ -295,6 +295,9 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
              gradient_off.name, "` off by ", gradient_off.relative);
   if (!plain.divided.empty()) {
     report += concat("; the plain program was cut into the same parts: ", plain.divided);
+  }
+  if (config.get<std::string>("amp.level") == "O1") {
+    report += "; the plain program computed in mixed precision as well (amp.level = \"O1\")";
   }
   for (const std::string& name : plain.left_out) {
     report += concat("; parameters of ", name,

@@ -40,9 +40,12 @@ class ModelInMixedPrecision : public testing::TestWithParam<std::string> {
     return bit_equal();
   }
   testing::AssertionResult trains(int devices, int micro_batches) {
+    Variant variant = Variant().steps(3).devices(devices).micro_batches(micro_batches);
+    // It has a backward of its own, which would see the scale.
+    if (GetParam() == "quantised") variant.with("amp.loss_scale", 1);
     return parity(in_amp(models::program_named(GetParam())),
                   models::batches_named(GetParam(), devices * micro_batches), exactness(),
-                  amp(Variant().steps(3).devices(devices).micro_batches(micro_batches)));
+                  amp(variant));
   }
 };
 
@@ -107,6 +110,45 @@ TEST(MixedPrecision, ClipsWhatIsMeant) {
   }
 }
 
+// Squares of such gradients leave the range of float32.
+TEST(MixedPrecision, ClipsGradientsOfALargeScale) {
+  const std::string scale = "1208925819614629174706176";  // 2^80
+  for (Variant variant : {Variant().clip_norm(0.01).devices(2), Variant().clip_norm(0.01),
+                          Variant().clip_norm(0.01).devices(2).micro_batches(2)}) {
+    EXPECT_TRUE(parity(in_amp(models::program_named("mlp")), models::batches_named("mlp", 4),
+                       within(1e-6, "the norm is that of gradients that were scaled"),
+                       amp(variant.steps(3).with("amp.loss_scale", scale))));
+  }
+}
+
+// A recorder takes _trilinear and _euclidean_dist for one operator each, whose kernels call others.
+TEST(MixedPrecision, LeavesWhatKernelsCallAlone) {
+  const MakeProgram bilinear = [] {
+    torch::nn::Bilinear net(6, 5, 4);
+    return program(net.ptr(), sgd(*net, 0.1), [net](const Batch& batch) mutable {
+      return cross_entropy(net->forward(batch[0], batch[1]), batch[2]);
+    });
+  };
+  EXPECT_TRUE(parity(
+      in_amp(bilinear),
+      [](int) -> Batch {
+        return {torch::randn({8, 6}), torch::randn({8, 5}), classes(4, {8})};
+      },
+      bit_equal(), amp(Variant().steps(3))));
+  const MakeProgram distances = [] {
+    torch::nn::Linear net(8, 6);
+    return program(net.ptr(), sgd(*net, 0.1), [net](const Batch& batch) mutable {
+      return torch::cdist(net->forward(batch[0]), batch[1]).square().mean();
+    });
+  };
+  EXPECT_TRUE(parity(
+      in_amp(distances),
+      [](int) -> Batch {
+        return {torch::randn({32, 8}), torch::randn({32, 6})};
+      },
+      bit_equal(), amp(Variant().steps(3))));
+}
+
 TEST(MixedPrecision, TakesAFixedScale) {
   EXPECT_TRUE(parity(in_amp(models::program_named("mlp")), models::batches_named("mlp", 1),
                      within(2e-2, "100 is no power of two: gradients are rounded to bfloat16"),
@@ -115,7 +157,7 @@ TEST(MixedPrecision, TakesAFixedScale) {
                      bit_equal(), amp(Variant().steps(3).with("amp.loss_scale", 128))));
 }
 
-// What C++ reads is that of a sum whose parts were rounded to bfloat16.
+// A number that changes by a thousandth is another one, though sums of parts may differ by more.
 TEST(MixedPrecision, FollowsNumbersThatASplitStepReads) {
   const MakeProgram make = [] {
     auto body = torch::nn::Linear(12, 9), head = torch::nn::Linear(9, 40);
@@ -123,10 +165,13 @@ TEST(MixedPrecision, FollowsNumbersThatASplitStepReads) {
     return program(net.ptr(), sgd(*net, 0.1, 0.9), [=](const Batch& batch) mutable {
       const With scope(split(2, "head"));
       const torch::Tensor logits = head(torch::tanh(body(batch[0])));
-      return cross_entropy(logits, batch[1]) * (1 + logits.square().mean().item<float>());
+      const torch::Tensor loss = cross_entropy(logits, batch[1]);
+      return batch[2].max().item<float>() > 1.0005 ? loss * 4 : loss;
     });
   };
-  const MakeBatch batch = [](int) -> Batch { return {torch::randn({48, 12}), classes(40, {48})}; };
+  const MakeBatch batch = [](int step) -> Batch {
+    return {torch::randn({48, 12}), classes(40, {48}), torch::full({48}, step < 2 ? 1.0 : 1.001)};
+  };
   EXPECT_TRUE(parity(in_amp(make), batch, within(5e-2, "parts of a sum are rounded to bfloat16"),
                      amp(split_over(2))));
 }
@@ -207,6 +252,29 @@ TEST(MixedPrecision, SkipsAStepWithoutFiniteGradientsOnAllWorkers) {
     run_on_workers({1, 2}, [&](int worker) {
       init(Config{{"amp.level", "O1"}});
       expect_one_step_skipped(train_with_bad_rows(2 + 2 * worker, worker == 1 ? 3 : 2, options));
+    });
+  }
+}
+
+// A fixed scale gets no smaller: the next step would be skipped as well, and so on.
+TEST(MixedPrecision, NamesAGradientThatIsNotFiniteWithAFixedScale) {
+  for (int devices : {1, 2}) {
+    run_on_workers({devices}, [&](int) {
+      init(Config{{"amp.level", "O1"}, {"amp.loss_scale", 128}});
+      try {
+        train_with_bad_rows(6, 4, {});
+        FAIL() << "step 1 has no finite gradient";
+      } catch (const Error& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find("in step 1 the gradient of `weight` is not finite"), std::string::npos)
+            << text;
+        EXPECT_NE(text.find("asked by: debug.nan_loss"), std::string::npos) << text;
+      }
+    });
+    run_on_workers({devices}, [&](int) {
+      init(Config{{"amp.level", "O1"}, {"amp.loss_scale", 128}, {"debug.nan_loss", "skip"}});
+      EXPECT_EQ(train_with_bad_rows(6, 4, {}).skipped,
+                (std::vector<bool>{false, true, false, false}));
     });
   }
 }
