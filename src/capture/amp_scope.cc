@@ -19,7 +19,7 @@
 namespace epl {
 namespace {
 
-constexpr auto kKey = c10::DispatchKey::DeferredInit;
+constexpr auto kAmpKey = c10::DispatchKey::DeferredInit;
 constexpr auto kWide = c10::ScalarType::Float;
 
 thread_local const AmpScope* current_scope = nullptr;
@@ -31,7 +31,7 @@ bool is_lower(c10::ScalarType type) {
 // Calls visit(tensor&) for each tensor of floating-point numbers of an argument, also of a list
 // that may have gaps.
 template <typename Visit>
-void for_each_tensor(c10::IValue& argument, Visit visit) {
+void for_each_floating(c10::IValue& argument, Visit visit) {
   const auto see = [&](at::Tensor tensor, auto put_back) {
     if (!tensor.defined() || !tensor.is_floating_point()) return;
     if (visit(tensor)) put_back(std::move(tensor));
@@ -70,7 +70,7 @@ struct Given {
     for (size_t i = 0; i < count; ++i) {
       const auto* alias = schema.arguments()[i].alias_info();
       const bool written = alias != nullptr && alias->isWrite();
-      for_each_tensor(stack[stack.size() - count + i], [&](const at::Tensor& tensor) {
+      for_each_floating(stack[stack.size() - count + i], [&](const at::Tensor& tensor) {
         if (tensor.layout() != c10::kStrided) {
           if (!given.sparse) given.sparse = tensor.scalar_type();
           return false;
@@ -163,7 +163,7 @@ void cast_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   for (size_t i = 0; i < count; ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     if (alias != nullptr && alias->isWrite()) continue;
-    for_each_tensor(stack[stack.size() - count + i], [&](at::Tensor& tensor) {
+    for_each_floating(stack[stack.size() - count + i], [&](at::Tensor& tensor) {
       const c10::ScalarType from = tensor.scalar_type();
       if (from == *type || tensor.layout() != c10::kStrided) return false;
       check_is_no_view(op, *facts, from, *type);
@@ -202,16 +202,17 @@ bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
 // What a composite operator is made of is seen in turn: the key is passed by, but not switched off.
 // Inside of any other it is: a recorder takes that for one operator and replays it as one, so what
 // its kernel calls (the products of _trilinear, of _euclidean_dist) runs in the types it was given.
-void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void cast_and_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack) {
   if (current_scope != nullptr) {
-    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kAmpKey);
     cast_arguments(op, *stack);
   }
   const c10::DispatchKeySet below =
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kAmpKey);
   try {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> unseen;
-    if (!is_composite(op, keys)) unseen.emplace(kKey);
+    if (!is_composite(op, keys)) unseen.emplace(kAmpKey);
     op.redispatchBoxed(below, stack);
   } catch (const c10::Error& error) {
     const bool half = current_scope != nullptr && current_scope->lower() == at::kHalf;
@@ -238,7 +239,7 @@ const char* name_of(Precision list) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&cast_and_call>());
 }
 
 void CastLog::add(const Kind& kind, int64_t bytes) {
@@ -261,7 +262,7 @@ std::string CastLog::str(int64_t times) const {
 }
 
 AmpScope::AmpScope(c10::ScalarType lower, CastLog* log)
-    : lower_(lower), log_(log), outer_(current_scope), include_(kKey) {
+    : lower_(lower), log_(log), outer_(current_scope), include_(kAmpKey) {
   EPL_ASSERT(is_lower(lower), "a lower precision is bfloat16 or float16");
   current_scope = this;
 }
