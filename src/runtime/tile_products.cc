@@ -7,12 +7,7 @@
 namespace epl {
 namespace {
 
-// As oneDNN declares them; LibTorch's own headers do not have them.
-struct DnnlVersion {
-  int major;
-  int minor;
-  int patch;
-};
+// As oneDNN declares them, in its versions 2 and 3; LibTorch's own headers do not have them.
 constexpr int kSuccess = 0;
 constexpr int kBfloat16 = 0xe7;  // dnnl_cpu_isa_avx512_core_bf16
 constexpr int kTiles = 0x300;    // what dnnl_cpu_isa_avx512_core_amx has besides
@@ -24,15 +19,9 @@ Function* dnnl_function(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-bool fails_on_tiles() {
-  auto* const version = dnnl_function<const DnnlVersion*()>("dnnl_version");
-  return version != nullptr && version()->major == 2;
-}
-
 }  // namespace
 
 void avoid_tile_products() {
-  if (!fails_on_tiles()) return;
   auto* const limit = dnnl_function<int(int)>("dnnl_set_max_cpu_isa");
   auto* const used = dnnl_function<int()>("dnnl_get_effective_cpu_isa");
   if (limit == nullptr || used == nullptr || limit(kBfloat16) == kSuccess) return;
