@@ -1,5 +1,8 @@
 // amp.level = "O1": training in mixed precision gives the plain loop's parameters, where the plain
 // loop computes under the same AmpScope. The loss scale is a power of two: it changes no bit.
+#include <algorithm>
+#include <map>
+
 #include "capture/amp_scope.h"
 #include "runtime/tile_products.h"
 #include "tests/models/programs.h"
@@ -52,6 +55,18 @@ class ModelInMixedPrecision : public testing::TestWithParam<std::string> {
 TEST_P(ModelInMixedPrecision, TrainsOnOneDevice) { EXPECT_TRUE(trains(1, 1)); }
 TEST_P(ModelInMixedPrecision, TrainsOnTwoWithAccumulation) { EXPECT_TRUE(trains(2, 2)); }
 
+// Casts are among what runs again.
+TEST_P(ModelInMixedPrecision, HasTheSameBitsWithCheckpoints) {
+  Variant variant = amp(Variant().steps(3).micro_batches(2));
+  if (GetParam() == "quantised") variant.with("amp.loss_scale", 1);
+  const MakeProgram make = models::program_named(GetParam());
+  const MakeBatch batch = models::batches_named(GetParam(), 2);
+  const Trace kept = train_on_devices(make, batch, variant);
+  EXPECT_TRUE(
+      compare(kept, train_on_devices(make, batch, variant.with("gradient_checkpoint.type", "auto")),
+              bit_equal()));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ModelInMixedPrecision, testing::ValuesIn(models::names_with_rows()),
                          models::test_name);
 
@@ -75,6 +90,54 @@ TEST_P(SplitInMixedPrecision, Trains) {
   model.exactness = within(bound, "parts of a sum are rounded to bfloat16, which has 8 bits");
   model.make = [make = model.make](int devices) { return in_amp([&] { return make(devices); })(); };
   EXPECT_TRUE(trains_split(model, 2, amp(split_over(2))));
+}
+
+// How far apart two trainings moved a parameter, as a part of how far the first one did: of the
+// worst parameter. The weights themselves would hide a sum that lacks a part: few steps move them
+// by little.
+double apart_by_updates(const Trace& one, const Trace& other) {
+  using ByName = std::map<std::string, torch::Tensor>;
+  const ByName first(other.front().tensors.begin(), other.front().tensors.end());
+  const ByName last(other.back().tensors.begin(), other.back().tensors.end());
+  double worst = 0;
+  for (size_t i = 0; i < one.front().tensors.size(); ++i) {
+    const auto& [name, before] = one.front().tensors[i];
+    if (!before.is_floating_point()) continue;
+    const torch::Tensor moved = one.back().tensors[i].second - before;
+    const double size = moved.norm().item<double>();
+    const double apart = (moved - (last.at(name) - first.at(name))).norm().item<double>();
+    if (size > 0) worst = std::max(worst, apart / size);
+  }
+  return worst;
+}
+
+TEST_P(SplitInMixedPrecision, MovesParametersAsThePlainLoopDoes) {
+  const SplitModel& model = split_models().at(GetParam());
+  const MakeProgram make = in_amp([&] { return model.make(2); });
+  Variant variant = amp(split_over(2));
+  if (model.colocated) variant.with("cluster.colocate_split_and_replicate", true);
+  const Trace plain = train_plain(make, model.batch, variant);
+  const double bound = GetParam() == "conv" ? 0.15 : 3e-2;
+  EXPECT_LT(apart_by_updates(plain, train_on_devices(make, model.batch, variant)), bound);
+}
+
+// What the bound is worth: with gradients that lack a tenth it does not hold.
+TEST(MixedPrecision, UpdatesTellOfGradientsThatLackATenth) {
+  const SplitModel& model = split_models().at("mlp");
+  const MakeProgram make = in_amp([&] { return model.make(2); });
+  const MakeProgram lacking = [&] {
+    Program program = make();
+    for (Turn& turn : program.turns) {
+      turn.step = [step = turn.step](const Batch& batch) -> StepOutput {
+        return step(batch).loss * 0.9;
+      };
+    }
+    return program;
+  };
+  const Variant variant = amp(split_over(2));
+  EXPECT_GT(apart_by_updates(train_plain(make, model.batch, variant),
+                             train_plain(lacking, model.batch, variant)),
+            3e-2);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SplitInMixedPrecision, testing::ValuesIn(split_model_names()),
