@@ -2,6 +2,7 @@
 // limit.
 //
 //   bench_collectives [--sizes 1KB,64KB,1MB,16MB,128MB] [--members 2,4] [--rounds 7]
+//                     [--in_place 64MB]
 //
 // Of float32, in place, a sum. The sides:
 //   one_worker   devices that are threads of one process (make_local_communicators)
@@ -9,9 +10,13 @@
 //   limit        threads that do nothing but add their share into all tensors between two barriers
 //   gloo         c10d's ProcessGroupGloo between processes, over the loopback interface
 //   open mpi     MPI_Allreduce between processes, where bench_open_mpi was built
-// All take turns in the same run, each in processes of its own (bench/turns.h), after each has
-// checked its result. The last line is one JSON object: medians in microseconds, and speeds as
-// ratios, where more than 1 is faster than the other.
+// And what is all_reduce in two steps, of 20 tensors of so many bytes together between two
+// processes
+// (--in_place): reduce_scatter_in_place and all_gather_in_place, each alone and one after the
+// other, beside all_reduce of the same tensors. All take turns in the same run, each in processes
+// of its own (bench/turns.h), after each has checked its result. The last line is one JSON object:
+// medians in microseconds, and speeds as ratios, where more than 1 is faster than the other. Of
+// operations in place: seconds of both against those of all_reduce.
 #define USE_C10D_GLOO  // as LibTorch was built
 #include <signal.h>
 #include <sys/prctl.h>
@@ -47,7 +52,9 @@ namespace {
 constexpr auto kDeadline = std::chrono::minutes(1);
 
 // One member's call; all members make it.
-using AllReduce = std::function<void(at::Tensor&)>;
+using Call = std::function<void(at::Tensor&)>;
+// Whether it gave what it should to a member whose tensor was full of `rank` + 1.
+using IsRight = bool (*)(const at::Tensor& tensor, int rank, int members);
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -61,20 +68,24 @@ double median(std::vector<double> values) {
 
 // --- one member --------------------------------------------------------------------------------
 
-at::Tensor make_checked(const AllReduce& all_reduce, int rank, int members, int64_t bytes) {
+bool is_full_of(const at::Tensor& tensor, int value) { return tensor.eq(value).all().item<bool>(); }
+
+bool is_sum_of_all(const at::Tensor& tensor, int /*rank*/, int members) {
+  return is_full_of(tensor, members * (members + 1) / 2);
+}
+
+at::Tensor make_checked(const Call& call, IsRight is_right, int rank, int members, int64_t bytes) {
   at::Tensor tensor = at::full({bytes / 4}, rank + 1, at::kFloat);
-  all_reduce(tensor);
-  if (!tensor.eq(members * (members + 1) / 2).all().item<bool>()) {
-    throw std::runtime_error("wrong sum");
-  }
+  call(tensor);
+  if (!is_right(tensor, rank, members)) throw std::runtime_error("wrong result");
   return tensor.zero_();
 }
 
 // Seconds of one of `calls` calls, after one in which the members meet.
-double seconds_of(int calls, const AllReduce& all_reduce, at::Tensor& tensor) {
-  all_reduce(tensor);
+double seconds_of(int calls, const Call& call, at::Tensor& tensor) {
+  call(tensor);
   const double begin = now();
-  for (int i = 0; i < calls; ++i) all_reduce(tensor);
+  for (int i = 0; i < calls; ++i) call(tensor);
   return (now() - begin) / calls;
 }
 
@@ -90,7 +101,7 @@ void serve_turns(const Turn& turn) {
   bench::serve(first, [&] { return std::vector<double>{turn(calls)}; });
 }
 
-void serve_threads(int members, int64_t bytes, const std::vector<AllReduce>& calls) {
+void serve_threads(int members, int64_t bytes, const std::vector<Call>& calls) {
   const auto on_threads = [&](const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 1; rank < members; ++rank) threads.emplace_back(body, rank);
@@ -100,7 +111,7 @@ void serve_threads(int members, int64_t bytes, const std::vector<AllReduce>& cal
   std::vector<at::Tensor> tensors(calls.size());
   on_threads([&](int rank) {
     const auto index = static_cast<size_t>(rank);
-    tensors[index] = make_checked(calls[index], rank, members, bytes);
+    tensors[index] = make_checked(calls[index], is_sum_of_all, rank, members, bytes);
   });
   serve_turns([&](int count) {
     double seconds = 0;
@@ -114,7 +125,8 @@ void serve_threads(int members, int64_t bytes, const std::vector<AllReduce>& cal
 }
 
 // The other members are forked before this process has threads; each does what comes down its pipe.
-void serve_processes(int members, int64_t bytes, const std::function<AllReduce(int rank)>& make) {
+void serve_processes(int members, int64_t bytes, const std::function<Call(int rank)>& make,
+                     IsRight is_right = is_sum_of_all) {
   std::vector<int> pipes;
   std::vector<pid_t> others;
   for (int rank = 1; rank < members; ++rank) {
@@ -125,24 +137,24 @@ void serve_processes(int members, int64_t bytes, const std::function<AllReduce(i
           prctl(PR_SET_PDEATHSIG, SIGKILL);
           for (const int end : pipes) close(end);
           close(ends[1]);
-          const AllReduce all_reduce = make(mine);
-          at::Tensor tensor = make_checked(all_reduce, mine, members, bytes);
+          const Call call = make(mine);
+          at::Tensor tensor = make_checked(call, is_right, mine, members, bytes);
           for (int calls = 0; read(ends[0], &calls, sizeof calls) == sizeof calls;) {
-            seconds_of(calls, all_reduce, tensor);
+            seconds_of(calls, call, tensor);
           }
         },
         rank));
     close(ends[0]);
     pipes.push_back(ends[1]);
   }
-  const AllReduce all_reduce = make(0);
-  at::Tensor tensor = make_checked(all_reduce, 0, members, bytes);
+  const Call call = make(0);
+  at::Tensor tensor = make_checked(call, is_right, 0, members, bytes);
   serve_turns([&](int calls) {
     for (const int end : pipes) {
       if (write(end, &calls, sizeof calls) != sizeof calls)
         throw std::runtime_error("a member died");
     }
-    return seconds_of(calls, all_reduce, tensor);
+    return seconds_of(calls, call, tensor);
   });
   for (const int end : pipes) close(end);
   for (const pid_t other : others) testing::wait_for_process(other);
@@ -151,7 +163,7 @@ void serve_processes(int members, int64_t bytes, const std::function<AllReduce(i
 void serve_one_worker(int members, int64_t bytes) {
   Watch watch;
   const auto ends = make_local_communicators(members, watch, {"bench", kDeadline});
-  std::vector<AllReduce> calls;
+  std::vector<Call> calls;
   for (const auto& end : ends) {
     calls.push_back([&end](at::Tensor& tensor) { end->all_reduce({tensor}, ReduceOp::kSum); });
   }
@@ -161,7 +173,7 @@ void serve_one_worker(int members, int64_t bytes) {
 void serve_two_workers(int members, int64_t bytes) {
   testing::SharedText texts(members);
   Watch watch;
-  serve_processes(members, bytes, [&](int rank) -> AllReduce {
+  serve_processes(members, bytes, [&](int rank) -> Call {
     std::shared_ptr<Communicator> end = make_shared_memory_communicator(
         rank, members, watch, texts.exchange(rank), {"bench", kDeadline});
     return [end](at::Tensor& tensor) { end->all_reduce({tensor}, ReduceOp::kSum); };
@@ -170,7 +182,7 @@ void serve_two_workers(int members, int64_t bytes) {
 
 void serve_gloo(int members, int64_t bytes) {
   const std::string file = "/tmp/epl_bench_gloo." + std::to_string(getpid());
-  serve_processes(members, bytes, [&](int rank) -> AllReduce {
+  serve_processes(members, bytes, [&](int rank) -> Call {
     auto options = c10d::ProcessGroupGloo::Options::create(kDeadline);
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
     auto store = c10::make_intrusive<c10d::FileStore>(file, members);
@@ -181,6 +193,67 @@ void serve_gloo(int members, int64_t bytes) {
     };
   });
   unlink(file.c_str());
+}
+
+// --- in place ----------------------------------------------------------------------------------
+
+constexpr int64_t kTensors = 20;
+
+std::vector<int64_t> even_counts(int64_t elements, int members) {
+  std::vector<int64_t> counts;
+  for (int i = 0; i < members; ++i) {
+    counts.push_back(elements * (i + 1) / members - elements * i / members);
+  }
+  return counts;
+}
+
+bool is_own_sum(const at::Tensor& tensor, int rank, int members) {
+  const auto parts = tensor.split_with_sizes(even_counts(tensor.numel(), members));
+  return is_full_of(parts[static_cast<size_t>(rank)], members * (members + 1) / 2);
+}
+
+bool is_gathered(const at::Tensor& tensor, int /*rank*/, int members) {
+  const auto parts = tensor.split_with_sizes(even_counts(tensor.numel(), members));
+  for (int i = 0; i < members; ++i) {
+    if (!is_full_of(parts[static_cast<size_t>(i)], i + 1)) return false;
+  }
+  return true;
+}
+
+struct Cut {
+  std::vector<at::Tensor> tensors;
+  std::vector<int64_t> counts;
+};
+
+using CallOfCut = void (*)(Communicator& end, const Cut& cut);
+
+void all_reduce(Communicator& end, const Cut& cut) { end.all_reduce(cut.tensors, ReduceOp::kSum); }
+void reduce_scatter(Communicator& end, const Cut& cut) {
+  end.reduce_scatter_in_place(cut.tensors, cut.counts, ReduceOp::kSum);
+}
+void all_gather(Communicator& end, const Cut& cut) {
+  end.all_gather_in_place(cut.tensors, cut.counts);
+}
+void both(Communicator& end, const Cut& cut) {
+  reduce_scatter(end, cut);
+  all_gather(end, cut);
+}
+
+template <CallOfCut kCall, IsRight kIsRight>
+void serve_in_place(int members, int64_t bytes) {
+  testing::SharedText texts(members);
+  Watch watch;
+  const auto make = [&](int rank) -> Call {
+    std::shared_ptr<Communicator> end = make_shared_memory_communicator(
+        rank, members, watch, texts.exchange(rank), {"bench", kDeadline});
+    return [end, cut = Cut()](at::Tensor& tensor) mutable {
+      if (cut.tensors.empty()) {
+        cut = {tensor.chunk(kTensors), even_counts(tensor.numel(), end->size())};
+      }
+      kCall(*end, cut);
+    };
+  };
+  serve_processes(members, bytes, make, kIsRight);
 }
 
 // --- the limit ---------------------------------------------------------------------------------
@@ -245,7 +318,7 @@ void serve_limit(int members, int64_t bytes) {
     memory.push_back(at::zeros({bytes / 4 + members * 8192}));
     places[static_cast<size_t>(rank)] = memory.back().data_ptr<float>() + rank * 8192;
   }
-  std::vector<AllReduce> calls;
+  std::vector<Call> calls;
   for (int rank = 0; rank < members; ++rank) {
     calls.push_back([&, rank, first = true](at::Tensor& tensor) mutable {
       float* mine = places[static_cast<size_t>(rank)];
@@ -282,22 +355,32 @@ std::string path_of_open_mpi() {
 // --- measuring ---------------------------------------------------------------------------------
 
 using Serve = void (*)(int members, int64_t bytes);
-const std::vector<std::pair<std::string, Serve>>& sides() {
-  static const std::vector<std::pair<std::string, Serve>> all = {{"one_worker", serve_one_worker},
-                                                                 {"two_workers", serve_two_workers},
-                                                                 {"limit", serve_limit},
-                                                                 {"gloo", serve_gloo},
-                                                                 {"open_mpi", serve_open_mpi}};
+using Sides = std::vector<std::pair<std::string, Serve>>;
+
+const Sides& sides() {
+  static const Sides all = {{"one_worker", serve_one_worker},
+                            {"two_workers", serve_two_workers},
+                            {"limit", serve_limit},
+                            {"gloo", serve_gloo},
+                            {"open_mpi", serve_open_mpi}};
+  return all;
+}
+
+const Sides& sides_in_place() {
+  static const Sides all = {{"all_reduce", serve_in_place<all_reduce, is_sum_of_all>},
+                            {"reduce_scatter_in_place", serve_in_place<reduce_scatter, is_own_sum>},
+                            {"all_gather_in_place", serve_in_place<all_gather, is_gathered>},
+                            {"both", serve_in_place<both, is_sum_of_all>}};
   return all;
 }
 
 // Median seconds of each side that is there.
 using Times = std::map<std::string, double>;
 
-Times measure(int members, int64_t bytes, int rounds) {
+Times measure(const Sides& sides, int members, int64_t bytes, int rounds) {
   std::map<std::string, std::unique_ptr<bench::Side>> running;
   std::map<std::string, std::vector<double>> taken;
-  for (const auto& [name, serve] : sides()) {
+  for (const auto& [name, serve] : sides) {
     if (serve == serve_open_mpi && !std::filesystem::exists(path_of_open_mpi())) continue;
     const std::vector<std::string> arguments = {
         "--serve", name, "--members", std::to_string(members), "--bytes", std::to_string(bytes)};
@@ -335,9 +418,17 @@ std::string entry(const Times& times, const std::string& mine) {
          ", \"vs_open_mpi\": " + speed_against(times, mine, "open_mpi") + "}";
 }
 
-void print(int members, const std::string& size, const Times& times) {
+std::string entry_in_place(const Times& times) {
+  std::string text;
+  for (const auto& [name, seconds] : times)
+    text += "\"" + name + "\": " + number(1e6 * seconds) + ", ";
+  return "{" + text +
+         "\"both_vs_all_reduce\": " + number(times.at("both") / times.at("all_reduce")) + "}";
+}
+
+void print(const Sides& sides, int members, const std::string& size, const Times& times) {
   std::printf("%d members %6s |", members, size.c_str());
-  for (const auto& [name, serve] : sides()) {
+  for (const auto& [name, serve] : sides) {
     if (times.count(name)) std::printf(" %s %11.2f us |", name.c_str(), 1e6 * times.at(name));
   }
   std::printf("\n");
@@ -357,6 +448,7 @@ int64_t bytes_of(const std::string& size) {
 struct Arguments {
   std::vector<std::string> sizes = {"1KB", "64KB", "1MB", "16MB", "128MB"};
   std::vector<std::string> members = {"2", "4"};
+  std::string in_place = "64MB";
   int rounds = 7;
   std::string serve;  // this process is one side of a measurement, of so many
   int64_t bytes = 0;  // bytes
@@ -381,6 +473,8 @@ Arguments parse(int argc, char** argv) {
       arguments.members = split(value);
     } else if (key == "--rounds") {
       arguments.rounds = std::max(1, std::stoi(value));
+    } else if (key == "--in_place") {
+      arguments.in_place = value;
     } else if (key == "--serve") {
       arguments.serve = value;
     } else if (key == "--bytes") {
@@ -396,8 +490,10 @@ Arguments parse(int argc, char** argv) {
 }
 
 void serve_side(const Arguments& arguments) {
-  for (const auto& [name, serve] : sides()) {
-    if (name == arguments.serve) serve(std::stoi(arguments.members.at(0)), arguments.bytes);
+  for (const Sides& all : {sides(), sides_in_place()}) {
+    for (const auto& [name, serve] : all) {
+      if (name == arguments.serve) serve(std::stoi(arguments.members.at(0)), arguments.bytes);
+    }
   }
 }
 
@@ -409,14 +505,17 @@ void run(const Arguments& arguments) {
   for (const std::string& members : arguments.members) {
     const std::string suffix = members == "2" ? "" : "_" + members;
     for (const std::string& size : arguments.sizes) {
-      const Times times = measure(std::stoi(members), bytes_of(size), arguments.rounds);
-      print(std::stoi(members), size, times);
+      const Times times = measure(sides(), std::stoi(members), bytes_of(size), arguments.rounds);
+      print(sides(), std::stoi(members), size, times);
       for (const std::string mine : {"one_worker", "two_workers"}) {
         std::string& group = groups[mine + suffix];
         group += (group.empty() ? "\"" : ", \"") + size + "\": " + entry(times, mine);
       }
     }
   }
+  const Times times = measure(sides_in_place(), 2, bytes_of(arguments.in_place), arguments.rounds);
+  print(sides_in_place(), 2, arguments.in_place, times);
+  groups["in_place"] = "\"" + arguments.in_place + "\": " + entry_in_place(times);
   std::string text;
   for (const auto& [name, entries] : groups) {
     text += (text.empty() ? "\"" : ", \"") + name + "\": {" + entries + "}";

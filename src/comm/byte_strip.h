@@ -10,6 +10,16 @@
 
 namespace epl::comm {
 
+struct ByteRange {
+  int64_t begin, end;
+  int64_t bytes() const { return end - begin; }
+};
+
+// What is to be copied may be nothing, and may be there already.
+inline void copy_bytes(char* to, const char* from, int64_t bytes) {
+  if (bytes != 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 class ByteStrip {
  public:
   ByteStrip() = default;
@@ -44,6 +54,18 @@ class ByteStrip {
     }
   }
 
+  // Between the strip and memory that lies together.
+  void copy_out(const ByteRange& range, char* to) const {
+    each(range.begin, range.end, [&](const char* data, int64_t bytes, int64_t offset) {
+      copy_bytes(to + offset, data, bytes);
+    });
+  }
+  void copy_in(const ByteRange& range, const char* from) const {
+    each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
+      copy_bytes(data, from + offset, bytes);
+    });
+  }
+
  private:
   struct Piece {
     char* data;
@@ -58,17 +80,32 @@ class ByteStrip {
   std::vector<Piece> pieces_;
 };
 
-// The rows of each member in a tensor that has those of all, in the order of ranks.
-class Parts {
+// `bytes` in pieces of `piece_bytes`, the last of which may be shorter: how many there are, at
+// least one, and where piece `index` lies.
+inline int64_t count_pieces(int64_t bytes, int64_t piece_bytes) {
+  return std::max<int64_t>(1, (bytes + piece_bytes - 1) / piece_bytes);
+}
+inline ByteRange piece_of(int64_t bytes, int64_t index, int64_t piece_bytes) {
+  const int64_t begin = std::min(bytes, index * piece_bytes);
+  return {begin, std::min(bytes, begin + piece_bytes)};
+}
+
+// Where the rows of each member lie in what has those of all, in the order of ranks.
+class Borders {
  public:
-  Parts(const at::Tensor& whole, const std::vector<int64_t>& rows, int64_t row_bytes)
-      : data_(static_cast<char*>(whole.data_ptr())), begins_{0} {
+  Borders(const std::vector<int64_t>& rows, int64_t row_bytes) : begins_{0} {
+    begins_.reserve(rows.size() + 1);
     for (const int64_t count : rows) begins_.push_back(begins_.back() + count * row_bytes);
   }
 
   int64_t begin(int member) const { return begins_[static_cast<size_t>(member)]; }
   int64_t bytes(int member) const { return begin(member + 1) - begin(member); }
-  char* data(int member) const { return data_ + begin(member); }
+  ByteRange range(int member) const { return {begin(member), begin(member + 1)}; }
+  // Of what the member has, in the place where it lies in the whole.
+  ByteRange piece(int member, int64_t index, int64_t piece_bytes) const {
+    const ByteRange within = piece_of(bytes(member), index, piece_bytes);
+    return {begin(member) + within.begin, begin(member) + within.end};
+  }
   int64_t largest() const {
     int64_t most = 0;
     for (size_t i = 1; i < begins_.size(); ++i) most = std::max(most, begins_[i] - begins_[i - 1]);
@@ -76,17 +113,19 @@ class Parts {
   }
 
  private:
-  char* data_;
   std::vector<int64_t> begins_;  // one more than members
 };
 
-// What is to be copied may be nothing, and may be there already.
-inline void copy_bytes(char* to, const char* from, int64_t bytes) {
-  if (bytes != 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
+// Borders of a tensor that has the rows of all.
+class Parts : public Borders {
+ public:
+  Parts(const at::Tensor& whole, const std::vector<int64_t>& rows, int64_t row_bytes)
+      : Borders(rows, row_bytes), data_(static_cast<char*>(whole.data_ptr())) {}
 
-struct ByteRange {
-  int64_t begin, end;
+  char* data(int member) const { return data_ + begin(member); }
+
+ private:
+  char* data_;
 };
 
 // The share of member `rank` in `bytes`, cut evenly at cache lines.

@@ -22,6 +22,10 @@ const char* name_of(CallKind kind) {
       return "reduce_scatter";
     case CallKind::kAllGather:
       return "all_gather";
+    case CallKind::kReduceScatterInPlace:
+      return "reduce_scatter_in_place";
+    case CallKind::kAllGatherInPlace:
+      return "all_gather_in_place";
     case CallKind::kAllToAll:
       return "all_to_all";
     case CallKind::kBarrier:
@@ -50,7 +54,11 @@ const char* name_of(ReduceOp op) {
 
 bool reduces(CallKind kind) {
   return kind == CallKind::kAllReduce || kind == CallKind::kReduce ||
-         kind == CallKind::kReduceScatter;
+         kind == CallKind::kReduceScatter || kind == CallKind::kReduceScatterInPlace;
+}
+
+bool is_in_place(CallKind kind) {
+  return kind == CallKind::kReduceScatterInPlace || kind == CallKind::kAllGatherInPlace;
 }
 
 std::string list(const int64_t* numbers, int64_t count) {
@@ -152,6 +160,16 @@ void Caller::check_member(const char* call, int member) const {
                    "; its members are 0 to ", size_ - 1));
 }
 
+void Caller::check_counts(const char* call, const char* of_what,
+                          const std::vector<int64_t>& counts) const {
+  EPL_CHECK(static_cast<int>(counts.size()) == size_,
+            concat(call, " of communicator \"", name_, "\" needs the ", of_what, " of each of ",
+                   size_, " members, and got ", counts.size(), " numbers"));
+  EPL_CHECK(std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; }),
+            concat(call, " of communicator \"", name_, "\" was given a negative number of ",
+                   of_what, ": [", join(counts, ", "), "]"));
+}
+
 void Caller::check_rows(const char* call, const at::Tensor& one, const at::Tensor& other,
                         const std::vector<int64_t>& rows) const {
   check_tensor(call, one);
@@ -164,11 +182,7 @@ void Caller::check_rows(const char* call, const at::Tensor& one, const at::Tenso
   EPL_CHECK(row_elements(one) == row_elements(other),
             concat(here(), " was given rows of different sizes: shapes ", one.sizes(), " and ",
                    other.sizes()));
-  EPL_CHECK(static_cast<int>(rows.size()) == size_,
-            concat(here(), " needs the rows of each of ", size_, " members, and got ", rows.size(),
-                   " numbers"));
-  EPL_CHECK(std::all_of(rows.begin(), rows.end(), [](int64_t count) { return count >= 0; }),
-            concat(here(), " was given a negative number of rows: [", join(rows, ", "), "]"));
+  check_counts(call, "rows", rows);
 }
 
 MemberCall Caller::cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole,
@@ -181,6 +195,18 @@ MemberCall Caller::cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& who
                    "] ask member ", rank_, " for ", sum, " rows in all and ", mine,
                    " of its own; the tensors have ", whole.size(0), " and ", part.size(0)));
   return {{kind, op, whole.scalar_type(), -1, row_elements(whole), size_, false, about_}, rows};
+}
+
+MemberCall Caller::cut_in_place(CallKind kind, ReduceOp op, const std::vector<at::Tensor>& tensors,
+                                const std::vector<int64_t>& counts) const {
+  const auto type = common_type(name_of(kind), tensors, false);
+  check_counts(name_of(kind), "elements", counts);
+  const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  EPL_CHECK(
+      sum == elements_of(tensors),
+      concat(name_of(kind), " of communicator \"", name_, "\": members own [", join(counts, ", "),
+             "] elements, ", sum, " in all; the tensors have ", elements_of(tensors)));
+  return {{kind, op, type, -1, 1, size_, false, about_}, counts};
 }
 
 MemberCall Caller::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op) const {
@@ -213,6 +239,18 @@ MemberCall Caller::reduce_scatter(const at::Tensor& whole, const at::Tensor& par
 MemberCall Caller::all_gather(const at::Tensor& part, const at::Tensor& whole,
                               const std::vector<int64_t>& rows) const {
   return cut_by_rows(CallKind::kAllGather, ReduceOp::kSum, whole, part, rows);
+}
+
+MemberCall Caller::reduce_scatter_in_place(const std::vector<at::Tensor>& tensors,
+                                           const std::vector<int64_t>& counts, ReduceOp op) const {
+  const MemberCall call = cut_in_place(CallKind::kReduceScatterInPlace, op, tensors, counts);
+  check_op("reduce_scatter_in_place", call.record.type, op);
+  return call;
+}
+
+MemberCall Caller::all_gather_in_place(const std::vector<at::Tensor>& tensors,
+                                       const std::vector<int64_t>& counts) const {
+  return cut_in_place(CallKind::kAllGatherInPlace, ReduceOp::kSum, tensors, counts);
 }
 
 MemberCall Caller::all_to_all(const at::Tensor& input, const at::Tensor& output,
@@ -287,6 +325,8 @@ std::string describe_call(const CallView& call) {
     const int64_t half = record.row_count / 2;
     text += concat(" of ", list(call.rows, half), " rows to and ", list(call.rows + half, half),
                    " rows from the members, ", record.elements, " ", record.type, " elements each");
+  } else if (is_in_place(record.kind)) {
+    text += concat(" of ", list(call.rows, record.row_count), " ", record.type, " elements");
   } else {
     text += concat(" of ", list(call.rows, record.row_count), " rows of ", record.elements, " ",
                    record.type, " elements each");

@@ -21,6 +21,8 @@ enum class CallKind : uint8_t {
   kReduce,
   kReduceScatter,
   kAllGather,
+  kReduceScatterInPlace,
+  kAllGatherInPlace,
   kAllToAll,
   kBarrier,
   kGroup
@@ -39,7 +41,7 @@ struct CallRecord {
 };
 
 // A record and its rows: those of each member, of all_to_all first those to and then those from
-// each member, of group the ranks.
+// each member, of group the ranks. In place a row is one element.
 struct CallView {
   const CallRecord* record = nullptr;
   const int64_t* rows = nullptr;
@@ -79,6 +81,10 @@ class Caller {
                             const std::vector<int64_t>& rows, ReduceOp op) const;
   MemberCall all_gather(const at::Tensor& part, const at::Tensor& whole,
                         const std::vector<int64_t>& rows) const;
+  MemberCall reduce_scatter_in_place(const std::vector<at::Tensor>& tensors,
+                                     const std::vector<int64_t>& counts, ReduceOp op) const;
+  MemberCall all_gather_in_place(const std::vector<at::Tensor>& tensors,
+                                 const std::vector<int64_t>& counts) const;
   MemberCall all_to_all(const at::Tensor& input, const at::Tensor& output,
                         const std::vector<int64_t>& rows_to,
                         const std::vector<int64_t>& rows_from) const;
@@ -96,10 +102,14 @@ class Caller {
                               bool mixed) const;
   void check_op(const char* call, c10::ScalarType type, ReduceOp op) const;
   void check_member(const char* call, int member) const;
+  void check_counts(const char* call, const char* of_what,
+                    const std::vector<int64_t>& counts) const;
   void check_rows(const char* call, const at::Tensor& one, const at::Tensor& other,
                   const std::vector<int64_t>& rows) const;
   MemberCall cut_by_rows(CallKind kind, ReduceOp op, const at::Tensor& whole,
                          const at::Tensor& part, const std::vector<int64_t>& rows) const;
+  MemberCall cut_in_place(CallKind kind, ReduceOp op, const std::vector<at::Tensor>& tensors,
+                          const std::vector<int64_t>& counts) const;
 
   int rank_, size_;
   std::string name_;

@@ -63,6 +63,16 @@ class Communicator {
   virtual void all_gather(const at::Tensor& part, const at::Tensor& whole,
                           const std::vector<int64_t>& rows) = 0;
 
+  // In place, of several tensors that count as one, as if they lay end to end: member i owns
+  // counts[i] of their elements, in the order of ranks. Counts may differ and may be 0; a border
+  // may lie within a tensor. A reduction leaves in the elements that a member owns what all_reduce
+  // would, to the bit, and anything in the others; a gathering hands the elements that a member
+  // owns to all.
+  virtual void reduce_scatter_in_place(const std::vector<at::Tensor>& tensors,
+                                       const std::vector<int64_t>& counts, ReduceOp op) = 0;
+  virtual void all_gather_in_place(const std::vector<at::Tensor>& tensors,
+                                   const std::vector<int64_t>& counts) = 0;
+
   // rows_to[i] rows of `input` go to member i, rows_from[i] rows of `output` come from it.
   virtual void all_to_all(const at::Tensor& input, const at::Tensor& output,
                           const std::vector<int64_t>& rows_to,

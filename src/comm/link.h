@@ -1,5 +1,5 @@
-// Link: one connection of a Mesh. Writes memory where it lies, reads ahead a little so that a small
-// frame costs one call of the system, and never blocks.
+// Link: one connection of PeerLinks. Writes memory where it lies, reads ahead a little so that a
+// small frame costs one call of the system, and never blocks.
 #pragma once
 
 #include <array>

@@ -3,7 +3,6 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -24,7 +23,7 @@ struct LocalHub;
 // A call and the memory that the others may use until its end.
 struct OpenCall {
   MemberCall call;
-  ByteStrip strip;                  // all_reduce, broadcast, reduce
+  ByteStrip strip;                  // of operations in place
   char* from = nullptr;             // what others read: whole, part or input
   std::shared_ptr<LocalHub> group;  // made by the first member of a group, kept by all of them
   at::TensorList shown = {};        // read_each_other
@@ -95,14 +94,30 @@ class LocalCommunicator final : public Communicator {
       const ByteRange mine = share_of(open.strip.bytes(), rank(), size());
       const ByteStrip& source = call_of(root).strip;
       for (int to = 0; to < size(); ++to) {
-        if (to == root) continue;
-        const ByteStrip& target = call_of(to).strip;
-        source.each(mine.begin, mine.end, [&](char* data, int64_t bytes, int64_t offset) {
-          target.each(mine.begin + offset, mine.begin + offset + bytes,
-                      [&](char* place, int64_t count, int64_t within) {
-                        std::memcpy(place, data + within, static_cast<size_t>(count));
-                      });
-        });
+        if (to != root) copy_range(source, call_of(to).strip, mine);
+      }
+    });
+  }
+
+  // A member writes only what it owns, and the others read only what they own: none waits.
+  void reduce_scatter_in_place(const std::vector<at::Tensor>& tensors,
+                               const std::vector<int64_t>& counts, ReduceOp op) override {
+    OpenCall open = {caller_.reduce_scatter_in_place(tensors, counts, op), ByteStrip(tensors),
+                     nullptr, nullptr};
+    run(open, [&] {
+      const ByteRange mine = Borders(counts, open.call.row_bytes()).range(rank());
+      reduce_strips(open.call.record, mine, rank(), 1);
+    });
+  }
+
+  void all_gather_in_place(const std::vector<at::Tensor>& tensors,
+                           const std::vector<int64_t>& counts) override {
+    OpenCall open = {caller_.all_gather_in_place(tensors, counts), ByteStrip(tensors), nullptr,
+                     nullptr};
+    run(open, [&] {
+      const Borders borders(counts, open.call.row_bytes());
+      for (int from = 0; from < size(); ++from) {
+        if (from != rank()) copy_range(call_of(from).strip, open.strip, borders.range(from));
       }
     });
   }
@@ -187,6 +202,12 @@ class LocalCommunicator final : public Communicator {
   template <typename Ready>
   void wait_for_message(const Ready& ready, int peer, const char* call, const Contents& contents);
 
+  // Members may cut the same elements into tensors in different ways.
+  static void copy_range(const ByteStrip& from, const ByteStrip& to, const ByteRange& range) {
+    from.each(range.begin, range.end, [&](const char* data, int64_t bytes, int64_t offset) {
+      to.copy_in({range.begin + offset, range.begin + offset + bytes}, data);
+    });
+  }
   static char* address(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
   const std::shared_ptr<LocalHub> hub_;
@@ -306,7 +327,6 @@ void LocalCommunicator::give_up(uint64_t number, const std::string& why) const {
 
 // --- reductions --------------------------------------------------------------------------------
 
-// Members may cut the same elements into tensors in different ways.
 void LocalCommunicator::reduce_strips(const CallRecord& record, ByteRange range, int first_target,
                                       int target_count) const {
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(record.type));

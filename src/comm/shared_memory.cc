@@ -40,6 +40,10 @@ class SharedMemoryCommunicator final : public Communicator {
                       const std::vector<int64_t>& rows, ReduceOp op) override;
   void all_gather(const at::Tensor& part, const at::Tensor& whole,
                   const std::vector<int64_t>& rows) override;
+  void reduce_scatter_in_place(const std::vector<at::Tensor>& tensors,
+                               const std::vector<int64_t>& counts, ReduceOp op) override;
+  void all_gather_in_place(const std::vector<at::Tensor>& tensors,
+                           const std::vector<int64_t>& counts) override;
   void all_to_all(const at::Tensor& input, const at::Tensor& output,
                   const std::vector<int64_t>& rows_to,
                   const std::vector<int64_t>& rows_from) override;
@@ -53,36 +57,38 @@ class SharedMemoryCommunicator final : public Communicator {
  private:
   const Caller& caller() const { return end_.caller(); }
 
-  // Where round `round` begins and ends in memory that goes through the board piece by piece.
-  static ByteRange piece(int64_t bytes, int64_t round, int64_t piece_bytes) {
-    const int64_t begin = std::min(bytes, round * piece_bytes);
-    return {begin, std::min(bytes, begin + piece_bytes)};
+  // What a member offers to each of the others in one round, and where it lies in its offer.
+  int64_t private_piece() const { return SharedBoard::kChunk / std::max(1, size() - 1) / 64 * 64; }
+  char* private_offer(int from, int to, int64_t round) const {
+    return end_.offer(from, round) + (to < from ? to : to - 1) * private_piece();
   }
-  static int64_t pieces(int64_t bytes, int64_t piece_bytes) {
-    return std::max<int64_t>(1, (bytes + piece_bytes - 1) / piece_bytes);
-  }
-  // What a member offers to each of the others in one round.
-  int64_t private_piece() const { return SharedBoard::kChunk / size() / 64 * 64; }
 
   // The piece of a strip that belongs to a round: copied to this member's offer, and replaced by
   // the sum of all members' pieces.
   void offer_strip(const ByteStrip& strip, int64_t round) const;
   void sum_strip(const CallRecord& record, const ByteStrip& strip, int64_t round) const;
   void all_reduce_shared(const MemberCall& call, const ByteStrip& strip);
-  void sum_offers(const CallRecord& record, int64_t round, int64_t offset, int64_t bytes,
+
+  // Of a strip that has the parts of all members. This one's lies in it, or at `part`.
+  void sum_parts(const MemberCall& call, const ByteStrip& whole, char* part);
+  void gather_parts(const MemberCall& call, const ByteStrip& whole, const char* part);
+
+  template <typename OfferOf>
+  void sum_offers(const CallRecord& record, const OfferOf& offer_of, int64_t bytes,
                   const char* mine, std::initializer_list<void*> targets) const;
 
   const CommunicatorOptions options_;
   BoardEnd end_;
 };
 
-// Sums what all members have at `offset` of their offers, this one at `mine`.
-void SharedMemoryCommunicator::sum_offers(const CallRecord& record, int64_t round, int64_t offset,
+// Sums what the other members have at `offer_of(member)`, and this one at `mine`.
+template <typename OfferOf>
+void SharedMemoryCommunicator::sum_offers(const CallRecord& record, const OfferOf& offer_of,
                                           int64_t bytes, const char* mine,
                                           std::initializer_list<void*> targets) const {
   c10::SmallVector<const void*, 16> sources;
   for (int member = 0; member < size(); ++member) {
-    sources.push_back(member == rank() ? mine : end_.offer(member, round) + offset);
+    sources.push_back(member == rank() ? mine : offer_of(member));
   }
   reduce_elements(record.type, record.op, sources.data(), size(), targets.begin(),
                   static_cast<int>(targets.size()),
@@ -90,18 +96,15 @@ void SharedMemoryCommunicator::sum_offers(const CallRecord& record, int64_t roun
 }
 
 void SharedMemoryCommunicator::offer_strip(const ByteStrip& strip, int64_t round) const {
-  const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
-  char* offer = end_.offer(rank(), round);
-  strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
-    std::memcpy(offer + offset, data, static_cast<size_t>(bytes));
-  });
+  strip.copy_out(piece_of(strip.bytes(), round, SharedBoard::kChunk), end_.offer(rank(), round));
 }
 
 void SharedMemoryCommunicator::sum_strip(const CallRecord& record, const ByteStrip& strip,
                                          int64_t round) const {
-  const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
+  const ByteRange range = piece_of(strip.bytes(), round, SharedBoard::kChunk);
   strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
-    sum_offers(record, round, offset, bytes, data, {data});
+    const auto offer_of = [&](int member) { return end_.offer(member, round) + offset; };
+    sum_offers(record, offer_of, bytes, data, {data});
   });
 }
 
@@ -110,7 +113,7 @@ void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors
   const ByteStrip strip(tensors);
   if (size() > 2 && strip.bytes() > kSumAlone) return all_reduce_shared(call, strip);
   end_.run(
-      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
+      call, [&] { return count_pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) { offer_strip(strip, round); },
       [&](int64_t round) { sum_strip(call.record, strip, round); });
 }
@@ -119,15 +122,15 @@ void SharedMemoryCommunicator::all_reduce(const std::vector<at::Tensor>& tensors
 void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const ByteStrip& strip) {
   // Calls f(data, bytes, offset in the round, offset in the share).
   const auto each_of_share = [&](int64_t round, int member, const auto& f) {
-    const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
-    const ByteRange share = share_of(range.end - range.begin, member, size());
+    const ByteRange range = piece_of(strip.bytes(), round, SharedBoard::kChunk);
+    const ByteRange share = share_of(range.bytes(), member, size());
     strip.each(range.begin + share.begin, range.begin + share.end,
                [&](char* data, int64_t bytes, int64_t offset) {
                  f(data, bytes, share.begin + offset, offset);
                });
   };
   end_.run(
-      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
+      call, [&] { return count_pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
         char* offer = end_.offer(rank(), round);
         for (int member = 0; member < size(); ++member) {
@@ -140,7 +143,8 @@ void SharedMemoryCommunicator::all_reduce_shared(const MemberCall& call, const B
       [&](int64_t round) {
         char* result = end_.result(rank(), round);
         each_of_share(round, rank(), [&](char* data, int64_t bytes, int64_t offset, int64_t place) {
-          sum_offers(call.record, round, offset, bytes, data, {data, result + place});
+          const auto offer_of = [&](int member) { return end_.offer(member, round) + offset; };
+          sum_offers(call.record, offer_of, bytes, data, {data, result + place});
         });
       },
       [&](int64_t round) {
@@ -159,7 +163,7 @@ void SharedMemoryCommunicator::reduce(const std::vector<at::Tensor>& tensors, Re
   const MemberCall call = caller().reduce(tensors, op, root);
   const ByteStrip strip(tensors);
   end_.run(
-      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
+      call, [&] { return count_pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
         if (rank() != root) offer_strip(strip, round);
       },
@@ -172,61 +176,92 @@ void SharedMemoryCommunicator::broadcast(const std::vector<at::Tensor>& tensors,
   const MemberCall call = caller().broadcast(tensors, root);
   const ByteStrip strip(tensors);
   end_.run(
-      call, [&] { return pieces(strip.bytes(), SharedBoard::kChunk); },
+      call, [&] { return count_pieces(strip.bytes(), SharedBoard::kChunk); },
       [&](int64_t round) {
         if (rank() == root) offer_strip(strip, round);
       },
       [&](int64_t round) {
         if (rank() == root) return;
-        const ByteRange range = piece(strip.bytes(), round, SharedBoard::kChunk);
-        const char* offer = end_.offer(root, round);
-        strip.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
-          std::memcpy(data, offer + offset, static_cast<size_t>(bytes));
+        strip.copy_in(piece_of(strip.bytes(), round, SharedBoard::kChunk), end_.offer(root, round));
+      });
+}
+
+void SharedMemoryCommunicator::sum_parts(const MemberCall& call, const ByteStrip& whole,
+                                         char* part) {
+  const Borders borders(call.rows, call.row_bytes());
+  const int64_t piece_bytes = private_piece();
+  end_.run(
+      call, [&] { return count_pieces(borders.largest(), piece_bytes); },
+      [&](int64_t round) {
+        for (int member = 0; member < size(); ++member) {
+          if (member == rank()) continue;
+          whole.copy_out(borders.piece(member, round, piece_bytes),
+                         private_offer(rank(), member, round));
+        }
+      },
+      [&](int64_t round) {
+        const ByteRange range = borders.piece(rank(), round, piece_bytes);
+        whole.each(range.begin, range.end, [&](char* data, int64_t bytes, int64_t offset) {
+          const auto offer_of = [&](int member) {
+            return private_offer(member, rank(), round) + offset;
+          };
+          char* target = data;
+          if (part != nullptr) target = part + (range.begin - borders.begin(rank())) + offset;
+          sum_offers(call.record, offer_of, bytes, data, {target});
         });
+      });
+}
+
+void SharedMemoryCommunicator::gather_parts(const MemberCall& call, const ByteStrip& whole,
+                                            const char* part) {
+  const Borders borders(call.rows, call.row_bytes());
+  const auto range_of = [&](int member, int64_t round) {
+    return borders.piece(member, round, SharedBoard::kChunk);
+  };
+  const auto place_in_part = [&](const ByteRange& range) {
+    return part + (range.begin - borders.begin(rank()));
+  };
+  end_.run(
+      call, [&] { return count_pieces(borders.largest(), SharedBoard::kChunk); },
+      [&](int64_t round) {
+        const ByteRange range = range_of(rank(), round);
+        char* offer = end_.offer(rank(), round);
+        if (part == nullptr) return whole.copy_out(range, offer);
+        copy_bytes(offer, place_in_part(range), range.bytes());
+      },
+      [&](int64_t round) {
+        for (int member = 0; member < size(); ++member) {
+          const ByteRange range = range_of(member, round);
+          if (member != rank()) {
+            whole.copy_in(range, end_.offer(member, round));
+          } else if (part != nullptr) {
+            whole.copy_in(range, place_in_part(range));
+          }
+        }
       });
 }
 
 void SharedMemoryCommunicator::reduce_scatter(const at::Tensor& whole, const at::Tensor& part,
                                               const std::vector<int64_t>& rows, ReduceOp op) {
-  const MemberCall call = caller().reduce_scatter(whole, part, rows, op);
-  const int64_t piece_bytes = private_piece();
-  const Parts parts(whole, rows, call.row_bytes());
-  end_.run(
-      call, [&] { return pieces(parts.largest(), piece_bytes); },
-      [&](int64_t round) {
-        for (int member = 0; member < size(); ++member) {
-          if (member == rank()) continue;
-          const ByteRange range = piece(parts.bytes(member), round, piece_bytes);
-          copy_bytes(end_.offer(rank(), round) + member * piece_bytes,
-                     parts.data(member) + range.begin, range.end - range.begin);
-        }
-      },
-      [&](int64_t round) {
-        const ByteRange range = piece(parts.bytes(rank()), round, piece_bytes);
-        sum_offers(call.record, round, rank() * piece_bytes, range.end - range.begin,
-                   parts.data(rank()) + range.begin,
-                   {static_cast<char*>(part.data_ptr()) + range.begin});
-      });
+  sum_parts(caller().reduce_scatter(whole, part, rows, op), ByteStrip(whole),
+            static_cast<char*>(part.data_ptr()));
 }
 
 void SharedMemoryCommunicator::all_gather(const at::Tensor& part, const at::Tensor& whole,
                                           const std::vector<int64_t>& rows) {
-  const MemberCall call = caller().all_gather(part, whole, rows);
-  const Parts parts(whole, rows, call.row_bytes());
-  const char* mine = static_cast<char*>(part.data_ptr());
-  end_.run(
-      call, [&] { return pieces(parts.largest(), SharedBoard::kChunk); },
-      [&](int64_t round) {
-        const ByteRange range = piece(parts.bytes(rank()), round, SharedBoard::kChunk);
-        copy_bytes(end_.offer(rank(), round), mine + range.begin, range.end - range.begin);
-      },
-      [&](int64_t round) {
-        for (int member = 0; member < size(); ++member) {
-          const ByteRange range = piece(parts.bytes(member), round, SharedBoard::kChunk);
-          const char* from = member == rank() ? mine + range.begin : end_.offer(member, round);
-          copy_bytes(parts.data(member) + range.begin, from, range.end - range.begin);
-        }
-      });
+  gather_parts(caller().all_gather(part, whole, rows), ByteStrip(whole),
+               static_cast<const char*>(part.data_ptr()));
+}
+
+void SharedMemoryCommunicator::reduce_scatter_in_place(const std::vector<at::Tensor>& tensors,
+                                                       const std::vector<int64_t>& counts,
+                                                       ReduceOp op) {
+  sum_parts(caller().reduce_scatter_in_place(tensors, counts, op), ByteStrip(tensors), nullptr);
+}
+
+void SharedMemoryCommunicator::all_gather_in_place(const std::vector<at::Tensor>& tensors,
+                                                   const std::vector<int64_t>& counts) {
+  gather_parts(caller().all_gather_in_place(tensors, counts), ByteStrip(tensors), nullptr);
 }
 
 void SharedMemoryCommunicator::all_to_all(const at::Tensor& input, const at::Tensor& output,
@@ -242,24 +277,24 @@ void SharedMemoryCommunicator::all_to_all(const at::Tensor& input, const at::Ten
       const int64_t* rows = end_.rows(member);
       most = std::max(most, *std::max_element(rows, rows + size()));
     }
-    return pieces(most * call.row_bytes(), piece_bytes);
+    return count_pieces(most * call.row_bytes(), piece_bytes);
   };
   end_.run(
       call, rounds,
       [&](int64_t round) {
         for (int member = 0; member < size(); ++member) {
           if (member == rank()) continue;
-          const ByteRange range = piece(to.bytes(member), round, piece_bytes);
-          copy_bytes(end_.offer(rank(), round) + member * piece_bytes,
-                     to.data(member) + range.begin, range.end - range.begin);
+          const ByteRange range = piece_of(to.bytes(member), round, piece_bytes);
+          copy_bytes(private_offer(rank(), member, round), to.data(member) + range.begin,
+                     range.bytes());
         }
       },
       [&](int64_t round) {
         for (int member = 0; member < size(); ++member) {
-          const ByteRange range = piece(from.bytes(member), round, piece_bytes);
+          const ByteRange range = piece_of(from.bytes(member), round, piece_bytes);
           const char* source = member == rank() ? to.data(member) + range.begin
-                                                : end_.offer(member, round) + rank() * piece_bytes;
-          copy_bytes(from.data(member) + range.begin, source, range.end - range.begin);
+                                                : private_offer(member, rank(), round);
+          copy_bytes(from.data(member) + range.begin, source, range.bytes());
         }
       });
 }

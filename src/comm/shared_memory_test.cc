@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "comm/test_failures.h"
 #include "comm/test_forks.h"
+#include "comm/test_kills.h"
 #include "comm/test_operations.h"
 #include "comm/test_threads.h"
 
@@ -140,6 +141,13 @@ TEST(SharedMemoryCommunicator, SurvivesAKilledMember) {
     expect_error([&, &call = call] { call(*end); }, "worker 1 was killed");
     health.join();
   }
+}
+
+TEST(SharedMemoryCommunicator, EndsACallInWhichAMemberIsKilled) {
+  check_kill_in_mid_call([](int rank, Watch& watch, SharedText& texts) {
+    return make_shared_memory_communicator(rank, 2, watch, texts.exchange(rank),
+                                           {"test", std::chrono::minutes(1)});
+  });
 }
 
 TEST(SharedMemoryCommunicator, LeavesNeitherMemoryNorDescriptors) {

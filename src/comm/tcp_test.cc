@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 #include "comm/test_failures.h"
+#include "comm/test_kills.h"
 #include "comm/test_operations.h"
 #include "comm/test_tcp.h"
 #include "comm/test_threads.h"
@@ -52,6 +53,13 @@ TEST(TcpCommunicator, EndsWaitsWhenTheJobFails) {
 TEST(TcpCommunicator, EndsEveryWaitThatIsInterrupted) {
   testing::check_interrupts([](int size, Watch& watch, const std::function<void()>& meanwhile) {
     return connect_ends(size, watch, std::chrono::minutes(1), meanwhile);
+  });
+}
+
+TEST(TcpCommunicator, EndsACallInWhichAMemberIsKilled) {
+  testing::check_kill_in_mid_call([](int rank, Watch& watch, testing::SharedText& texts) {
+    return make_tcp_communicator(rank, 2, watch, texts.exchange(rank),
+                                 {"test", std::chrono::minutes(1)}, "");
   });
 }
 

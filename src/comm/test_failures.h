@@ -45,7 +45,54 @@ inline Body sum_of_floats(int64_t count) {
   return [count](Communicator& end) { end.all_reduce({at::ones({count})}, ReduceOp::kSum); };
 }
 
+// Of so many floats that members 0 and 1 own, in two tensors.
+struct InPlace {
+  int64_t own_0, own_1;
+  at::ScalarType type = at::kFloat;
+  ReduceOp op = ReduceOp::kSum;
+
+  std::vector<at::Tensor> tensors() const {
+    return {at::ones({3}, type), at::ones({own_0 + own_1 - 3}, type)};
+  }
+  std::vector<int64_t> counts(const Communicator& end) const {
+    std::vector<int64_t> counts(static_cast<size_t>(end.size()), 0);
+    counts.at(0) = own_0;
+    counts.at(1) = own_1;
+    return counts;
+  }
+};
+
+inline Body scatter_in_place(const InPlace& call) {
+  return [call](Communicator& end) {
+    end.reduce_scatter_in_place(call.tensors(), call.counts(end), call.op);
+  };
+}
+
+inline Body gather_in_place(const InPlace& call) {
+  return [call](Communicator& end) { end.all_gather_in_place(call.tensors(), call.counts(end)); };
+}
+
+inline void check_disagreements_in_place(const MakeEnds& make) {
+  const Body scatter = scatter_in_place({4, 6}), gather = gather_in_place({4, 6});
+  const std::string scatter_text = "member 0: reduce_scatter_in_place (sum) of [4, 6";
+  const std::string gather_text = "member 0: all_gather_in_place of [4, 6";
+  expect_disagreement(make, scatter, scatter_in_place({5, 5}), scatter_text,
+                      "member 1: reduce_scatter_in_place (sum) of [5, 5");
+  expect_disagreement(make, scatter, scatter_in_place({4, 600'000}), scatter_text,
+                      "member 1: reduce_scatter_in_place (sum) of [4, 600000");
+  expect_disagreement(make, scatter, scatter_in_place({4, 6, at::kDouble}), scatter_text,
+                      "] Double elements");
+  expect_disagreement(make, scatter, scatter_in_place({4, 6, at::kFloat, ReduceOp::kMax}),
+                      scatter_text, "member 1: reduce_scatter_in_place (max)");
+  expect_disagreement(make, scatter, gather, scatter_text, "member 1: all_gather_in_place");
+  expect_disagreement(make, gather, gather_in_place({6, 4}), gather_text,
+                      "member 1: all_gather_in_place of [6, 4");
+  expect_disagreement(make, gather, gather_in_place({4, 600'000}), gather_text,
+                      "member 1: all_gather_in_place of [4, 600000");
+}
+
 inline void check_disagreements(const MakeEnds& make) {
+  check_disagreements_in_place(make);
   const Body sum = sum_of_floats(10);
   const std::string text = "member 0: all_reduce (sum) of 10 Float elements";
   expect_disagreement(
@@ -136,6 +183,26 @@ inline void check_bad_arguments(const Ends& ends) {
   expect_error([&] { end.all_gather(at::ones({}), ones, {4, 0}); }, "a scalar has none");
   expect_error([&] { end.reduce_scatter(ones, ones.to(at::kInt), {4, 0}, sum); }, "types");
   expect_error([&] { end.reduce_scatter(ones, at::ones({3, 2}), {4, 0}, sum); }, "ask member 0");
+  expect_error(
+      [&] {
+        end.reduce_scatter_in_place({ones}, {4, 5}, sum);
+      },
+      "members own [4, 5] elements, 9 in all; the tensors have 8");
+  expect_error([&] { end.reduce_scatter_in_place({ones}, {8}, sum); },
+               "needs the elements of each of 2 members, and got 1");
+  expect_error([&] { end.reduce_scatter_in_place({ones}, {9, -1}, sum); }, "negative");
+  expect_error(
+      [&] {
+        end.reduce_scatter_in_place({ones.to(at::kInt)}, {4, 4}, ReduceOp::kMean);
+      },
+      "cannot make the mean of Int elements");
+  expect_error([&] { end.all_gather_in_place({ones, ones}, {4, 4}); }, "the tensors have 16");
+  expect_error(
+      [&] {
+        end.all_gather_in_place({ones, ones.to(at::kInt)}, {8, 8});
+      },
+      "types Float and Int");
+  expect_error([&] { end.all_gather_in_place({ones.t()}, {4, 4}); }, "contiguous");
   expect_error([&] { end.all_to_all(ones, ones, {2, 2}, {2, 2}); }, "share memory");
   expect_error([&] { end.all_to_all(ones, at::ones({4, 2}), {2, 1}, {2, 2}); }, "3 rows go out");
   expect_error([&] { end.send(ones, 0, 0); }, "the caller itself");
@@ -148,6 +215,8 @@ inline void check_bad_arguments(const Ends& ends) {
 inline std::vector<std::pair<std::string, Body>> waits_for_member_1() {
   return {{"all_reduce", sum_of_floats(10)},
           {"all_reduce", sum_of_floats(1'000'000)},
+          {"reduce_scatter_in_place", scatter_in_place({500'000, 500'000})},
+          {"all_gather_in_place", gather_in_place({500'000, 500'000})},
           {"barrier", [](Communicator& end) { end.barrier(); }},
           {"send", [](Communicator& end) { end.send(at::ones({1'000'000}), 1, 3); }},
           {"receive", [](Communicator& end) { end.receive(at::ones({10}), 1, 3); }},

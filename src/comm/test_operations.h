@@ -5,7 +5,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -217,6 +220,121 @@ inline void check_order_of_sums(Communicator& communicator, int64_t count) {
   require_equal(tensor, expected, "a sum in the order of ranks");
 }
 
+// --- in place -----------------------------------------------------------------------------------
+
+inline void require_same_bits(const at::Tensor& got, const at::Tensor& expected,
+                              const std::string& what) {
+  const at::Tensor a = got.contiguous(), b = expected.contiguous();
+  if (a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
+      (a.nbytes() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0)) {
+    return;
+  }
+  throw std::runtime_error(what + " has other bits");
+}
+
+// Where the type rounds, a reduction of them depends on the order.
+inline at::Tensor rounding_numbers(int member, int64_t count, at::ScalarType type) {
+  const at::Tensor waves = at::sin(at::arange(count, at::kDouble) * (member + 1.7) + member + 1);
+  if (type == at::kBool) return waves > 0;
+  return at::isFloatingType(type) ? (waves * 30).to(type) : (waves.abs() * 100).to(type);
+}
+
+// `total` in `pieces`, many of which are empty.
+inline std::vector<int64_t> random_cut(std::mt19937& random, int64_t total, int pieces) {
+  std::vector<int64_t> borders = {0, total};
+  for (int i = 1; i < pieces; ++i) {
+    const auto number = static_cast<int64_t>(random());
+    borders.push_back(number % 3 == 0 ? borders.back() : number % (total + 1));
+  }
+  std::sort(borders.begin(), borders.end());
+  std::vector<int64_t> sizes;
+  for (size_t i = 1; i < borders.size(); ++i) sizes.push_back(borders[i] - borders[i - 1]);
+  return sizes;
+}
+
+// Tensors that have these values, one after the other, with an element between them that nobody may
+// write.
+class FencedTensors {
+ public:
+  FencedTensors(const at::Tensor& values, const std::vector<int64_t>& sizes)
+      : memory_(
+            at::ones({values.numel() + static_cast<int64_t>(sizes.size()) + 1}, values.options())) {
+    int64_t place = 1, taken = 0;
+    for (const int64_t size : sizes) {
+      tensors.push_back(memory_.narrow(0, place, size));
+      tensors.back().copy_(values.narrow(0, taken, size));
+      fences_.push_back(place - 1);
+      place += size + 1;
+      taken += size;
+    }
+    fences_.push_back(place - 1);
+  }
+
+  at::Tensor values() const { return at::cat(tensors); }
+  void require_fences(const std::string& what) const {
+    for (const int64_t place : fences_) {
+      require_equal(memory_[place], at::ones({}, memory_.options()), "what lies beside " + what);
+    }
+  }
+
+  std::vector<at::Tensor> tensors;
+
+ private:
+  at::Tensor memory_;
+  std::vector<int64_t> fences_;
+};
+
+// Each member cuts the elements into tensors in another way.
+inline void check_in_place(Communicator& communicator, const std::vector<int64_t>& counts,
+                           at::ScalarType type, ReduceOp op) {
+  const int rank = communicator.rank();
+  const int64_t total = sum_of(counts);
+  const at::Tensor mine = rounding_numbers(rank, total, type);
+  std::mt19937 random(static_cast<unsigned>(total * 8 + rank));
+  const FencedTensors fenced(mine, random_cut(random, total, 1 + static_cast<int>(random() % 6)));
+  const std::string what = concat("[", join(counts, ", "), "] ", type, " elements, operation ",
+                                  static_cast<int>(op), ", member ", rank);
+
+  const at::Tensor expected = mine.clone();
+  communicator.all_reduce({expected}, op);
+  communicator.reduce_scatter_in_place(fenced.tensors, counts, op);
+  require_same_bits(part_of(fenced.values(), counts, rank), part_of(expected, counts, rank),
+                    "reduce_scatter_in_place of " + what);
+  fenced.require_fences("reduce_scatter_in_place of " + what);
+
+  communicator.all_gather_in_place(fenced.tensors, counts);
+  require_same_bits(fenced.values(), expected, "all_gather_in_place of " + what);
+  fenced.require_fences("all_gather_in_place of " + what);
+}
+
+inline void check_in_place_operations(Communicator& communicator) {
+  std::mt19937 random(1);  // the same for all members
+  for (const at::ScalarType type : all_types()) {
+    for (const ReduceOp op : all_ops()) {
+      if (op == ReduceOp::kMean && !at::isFloatingType(type)) continue;
+      for (const int64_t total : {0, 1, 7, 65, 3001}) {
+        check_in_place(communicator, random_cut(random, total, communicator.size()), type, op);
+      }
+    }
+  }
+  const std::vector<int64_t> nothing(static_cast<size_t>(communicator.size()), 0);
+  communicator.reduce_scatter_in_place({}, nothing, ReduceOp::kSum);
+  communicator.all_gather_in_place({}, nothing);
+}
+
+// More than goes into one round, or one phase, of any transport.
+inline void check_large_in_place(Communicator& communicator) {
+  constexpr int64_t kCount = 2'500'003;
+  std::vector<int64_t> first(static_cast<size_t>(communicator.size()), 0), last = first;
+  std::vector<int64_t> even(first.size(), kCount / communicator.size());
+  even[0] += kCount - sum_of(even);
+  first.front() = last.back() = kCount;
+  check_in_place(communicator, even, at::kFloat, ReduceOp::kSum);
+  check_in_place(communicator, even, at::kHalf, ReduceOp::kMean);
+  check_in_place(communicator, first, at::kBFloat16, ReduceOp::kSum);
+  check_in_place(communicator, last, at::kChar, ReduceOp::kMax);
+}
+
 inline void check_every_operation(Communicator& communicator) {
   for (const at::ScalarType type : all_types()) {
     for (const int64_t count : {0, 1, 3, 65, 1000}) check_reductions(communicator, count, type);
@@ -233,6 +351,7 @@ inline void check_every_operation(Communicator& communicator) {
   }
   check_order_of_sums(communicator, 10'000);
   communicator.all_reduce({}, ReduceOp::kSum);
+  check_in_place_operations(communicator);
   check_groups(communicator);
   communicator.barrier();
 }
@@ -245,6 +364,7 @@ inline void check_large_tensors(Communicator& communicator) {
   check_broadcast(communicator, kCount);
   check_rows(communicator, uneven_rows(communicator.size()), 40'001, at::kFloat);
   check_rows(communicator, rows_with_zeros(communicator.size()), 40'001, at::kShort);
+  check_large_in_place(communicator);
   check_all_to_all(communicator, 10'000, at::kDouble);
   check_messages(communicator, kCount);
 }

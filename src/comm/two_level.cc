@@ -7,9 +7,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "base/check.h"
+#include "comm/byte_strip.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
 
@@ -19,6 +21,42 @@ namespace {
 at::ScalarType accumulation_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
+
+using Tensors = std::vector<at::Tensor>;
+
+// How many elements lie in copies at a time, where copies cannot be done without.
+constexpr int64_t kCopied = 1 << 20;
+
+// Several tensors as one strip of elements, of which views can be taken.
+class ElementStrip {
+ public:
+  explicit ElementStrip(const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      flat_.push_back(tensor.detach().view({-1}));
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + tensor.numel());
+    }
+  }
+
+  int64_t elements() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  // The elements [begin, end), in order.
+  Tensors views(int64_t begin, int64_t end) const {
+    Tensors found;
+    auto i =
+        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+    for (int64_t place = begin; place < end; ++i) {
+      const int64_t last = std::min(end, ends_[i]);
+      const int64_t first = ends_[i] - flat_[i].numel();
+      if (last > place) found.push_back(flat_[i].narrow(0, place - first, last - place));
+      place = last;
+    }
+    return found;
+  }
+
+ private:
+  Tensors flat_;
+  std::vector<int64_t> ends_;
+};
 
 class TwoLevelCommunicator final : public Communicator {
  public:
@@ -121,6 +159,26 @@ class TwoLevelCommunicator final : public Communicator {
     from_groups(grouped, whole, rows);
   }
 
+  // What a group owns lies together in the order of groups, so the outer communicator can scatter
+  // it. Nothing is copied but what travels as float, a piece of each member's part at a time.
+  void reduce_scatter_in_place(const Tensors& tensors, const std::vector<int64_t>& counts,
+                               ReduceOp op) override {
+    const MemberCall call = caller_.reduce_scatter_in_place(tensors, counts, op);
+    agree(call);
+    const ElementStrip strip(tensors);
+    const Borders borders(counts, 1);  // in elements
+    const bool as_it_is = accumulation_type(call.record.type) == call.record.type;
+    const int64_t piece = std::max<int64_t>(1, as_it_is ? borders.largest() : kCopied / size());
+    for (int64_t round = 0; round < count_pieces(borders.largest(), piece); ++round) {
+      reduce_parts(parts_of(strip, borders, round, piece), call.record);
+    }
+  }
+
+  void all_gather_in_place(const Tensors& tensors, const std::vector<int64_t>& counts) override {
+    agree(caller_.all_gather_in_place(tensors, counts));
+    gather_parts(tensors, counts);
+  }
+
   void all_to_all(const at::Tensor& input, const at::Tensor& output,
                   const std::vector<int64_t>& rows_to,
                   const std::vector<int64_t>& rows_from) override {
@@ -207,6 +265,112 @@ class TwoLevelCommunicator final : public Communicator {
     for (size_t i = 0; i < to.size(); ++i) {
       if (!from[i].is_same(to[i])) to[i].copy_(from[i]);
     }
+  }
+
+  // Piece `index` of the part of each member, by rank.
+  std::vector<Tensors> parts_of(const ElementStrip& strip, const Borders& borders, int64_t index,
+                                int64_t piece) const {
+    std::vector<Tensors> parts;
+    for (int member = 0; member < size(); ++member) {
+      const ByteRange range = borders.piece(member, index, piece);
+      parts.push_back(strip.views(range.begin, range.end));
+    }
+    return parts;
+  }
+  // Of these members, one after the other.
+  static Tensors joined(const std::vector<Tensors>& parts, const std::vector<int>& members) {
+    Tensors all;
+    for (const int member : members) {
+      const Tensors& part = parts[static_cast<size_t>(member)];
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+  std::vector<int> members_by_group() const {
+    std::vector<int> members;
+    for (const std::vector<int>& group : ranks_) {
+      members.insert(members.end(), group.begin(), group.end());
+    }
+    return members;
+  }
+
+  // Leaves in the part of this member what all_reduce would.
+  void reduce_parts(const std::vector<Tensors>& parts, const CallRecord& record) {
+    std::vector<Tensors> wide;
+    std::vector<int64_t> elements;
+    for (const Tensors& part : parts) {
+      wide.push_back(widened(part, record.type));
+      elements.push_back(ElementStrip(part).elements());
+    }
+    const Tensors grouped = joined(wide, members_by_group());
+    const ReduceOp op = without_mean(record.op);
+    parts_.inner->reduce(grouped, op, 0);
+    if (parts_.outer) {
+      parts_.outer->reduce_scatter_in_place(grouped, rows_of_groups(elements), op);
+      finish(joined(wide, here_), record.op);
+    }
+    hand_out(wide);
+    const auto mine = static_cast<size_t>(rank());
+    copy_back(wide[mine], parts[mine]);
+  }
+
+  // From the first member of a group to the others, to each its part alone. Members may cut the
+  // same elements into tensors in different ways, so what is sent lies in one.
+  void hand_out(const std::vector<Tensors>& parts) {
+    constexpr int kTag = 0;
+    for (size_t place = 1; place < here_.size(); ++place) {
+      if (rank() != here_[0] && rank() != here_[place]) continue;
+      const ElementStrip part(parts[static_cast<size_t>(here_[place])]);
+      for (int64_t begin = 0; begin < part.elements(); begin += kCopied) {
+        const Tensors views = part.views(begin, std::min(begin + kCopied, part.elements()));
+        const at::Tensor sent = views.size() == 1 ? views[0] : at::cat(views);
+        if (rank() == here_[0]) {
+          parts_.inner->send(sent, static_cast<int>(place), kTag);
+        } else {
+          parts_.inner->receive(sent, 0, kTag);
+          if (views.size() > 1) spread(sent, views);
+        }
+      }
+    }
+  }
+
+  static void spread(const at::Tensor& whole, const Tensors& views) {
+    int64_t begin = 0;
+    for (const at::Tensor& view : views) {
+      view.copy_(whole.narrow(0, begin, view.numel()));
+      begin += view.numel();
+    }
+  }
+
+  void gather_parts(const Tensors& tensors, const std::vector<int64_t>& counts) {
+    const Borders borders(counts, 1);
+    std::vector<Tensors> parts =
+        parts_of(ElementStrip(tensors), borders, 0, std::max<int64_t>(1, borders.largest()));
+    std::vector<int64_t> counts_here;
+    for (const int member : here_) counts_here.push_back(counts[static_cast<size_t>(member)]);
+    parts_.inner->all_gather_in_place(joined(parts, here_), counts_here);
+    if (parts_.outer) {
+      parts_.outer->all_gather_in_place(joined(parts, members_by_group()), rows_of_groups(counts));
+    }
+    for (const int member : here_) parts[static_cast<size_t>(member)].clear();
+    parts_.inner->broadcast(joined(parts, members_by_group()), 0);
+  }
+
+  // All members compare the whole call: their calls of the two levels do not tell who owns what. No
+  // other operation begins with this one of the inner members: who calls another is found at once.
+  void agree(const MemberCall& call) {
+    constexpr int64_t kWords = (sizeof(CallRecord) + 7) / 8;
+    const int64_t words = kWords + size();
+    const at::Tensor records = at::zeros({size(), words}, at::kLong);
+    const auto row = [&](int member) { return records.data_ptr<int64_t>() + member * words; };
+    std::memcpy(row(rank()), &call.record, sizeof(CallRecord));
+    std::copy(call.rows.begin(), call.rows.end(), row(rank()) + kWords);
+    gather_parts({records}, std::vector<int64_t>(static_cast<size_t>(size()), words));
+    std::vector<CallView> views;
+    for (int member = 0; member < size(); ++member) {
+      views.push_back({reinterpret_cast<const CallRecord*>(row(member)), row(member) + kWords});
+    }
+    check_agreement(caller_, views);
   }
 
   static int64_t rows_in(const std::vector<int>& members, const std::vector<int64_t>& rows) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "comm/communicator.h"
+#include "comm/test_failures.h"
 #include "comm/test_operations.h"
 #include "comm/test_tcp.h"
 #include "comm/test_threads.h"
@@ -48,6 +49,7 @@ void check_operations(Communicator& communicator) {
   testing::check_rows(communicator, testing::rows_with_zeros(communicator.size()), 3, at::kFloat);
   testing::check_broadcast(communicator, 1000);
   testing::check_messages(communicator, 1000);
+  testing::check_in_place_operations(communicator);
   testing::check_groups(communicator);
   communicator.barrier();
 }
@@ -59,6 +61,14 @@ TEST(TwoLevelCommunicator, DoesEveryOperationWhateverTheGroups) {
     Watch watch;
     const Ends ends = make_ends(groups, watch);
     testing::expect_no_errors(run_members(ends, check_operations));
+  }
+}
+
+TEST(TwoLevelCommunicator, WorksOnLargeTensorsInPlace) {
+  for (const Groups& groups : {Groups{{0, 1}, {2}}, Groups{{0, 3}, {1, 2}}}) {
+    Watch watch;
+    const Ends ends = make_ends(groups, watch);
+    testing::expect_no_errors(run_members(ends, testing::check_large_in_place));
   }
 }
 
@@ -85,6 +95,19 @@ TEST(TwoLevelCommunicator, RoundsHalvesOnce) {
     end.all_reduce({tensor}, ReduceOp::kSum);
     testing::require_equal(tensor, at::full({3}, 2050, at::kHalf), "a sum of halves");
   }));
+}
+
+Groups groups_of(int size) { return size == 2 ? Groups{{0}, {1}} : Groups{{0, 1}, {2}}; }
+
+TEST(TwoLevelCommunicator, NamesBothCallsInPlace) {
+  Watch watch;
+  testing::check_disagreements_in_place(
+      [&](int size) { return make_ends(groups_of(size), watch); });
+}
+
+TEST(TwoLevelCommunicator, EndsWaitsWhenTheJobFails) {
+  testing::check_failing_watch(
+      [](int size, Watch& watch) { return make_ends(groups_of(size), watch); });
 }
 
 TEST(TwoLevelCommunicator, NamesCallsThatDiffer) {

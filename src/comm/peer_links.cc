@@ -1,4 +1,4 @@
-#include "comm/mesh.h"
+#include "comm/peer_links.h"
 
 #include <poll.h>
 
@@ -19,12 +19,13 @@ constexpr milliseconds kGoodbye{1000};
 
 }  // namespace
 
-Mesh::Mesh(Caller caller, std::vector<Descriptor> links, Watch& watch, CommunicatorOptions options)
+PeerLinks::PeerLinks(Caller caller, std::vector<Descriptor> links, Watch& watch,
+                     CommunicatorOptions options)
     : caller_(std::move(caller)), options_(std::move(options)), watch_(watch) {
   for (Descriptor& link : links) peers_.emplace_back(std::move(link));
 }
 
-Mesh::~Mesh() {
+PeerLinks::~PeerLinks() {
   for (int index = 0; index < size(); ++index) {
     Peer& peer = peers_[static_cast<size_t>(index)];
     if (index == rank() || peer.link.closed()) continue;
@@ -38,8 +39,8 @@ Mesh::~Mesh() {
 
 // --- calls --------------------------------------------------------------------------------------
 
-void Mesh::meet(const MemberCall& call, const std::vector<Part>& sends,
-                const std::vector<Part>& receives) {
+void PeerLinks::meet(const MemberCall& call, const std::vector<Part>& sends,
+                     const std::vector<Part>& receives) {
   check_usable();
   current_ = call;
   start_phase(receives, true);
@@ -65,7 +66,7 @@ void Mesh::meet(const MemberCall& call, const std::vector<Part>& sends,
   check_agreement(caller_, views);
 }
 
-void Mesh::follow(const std::vector<Part>& sends, const std::vector<Part>& receives) {
+void PeerLinks::follow(const std::vector<Part>& sends, const std::vector<Part>& receives) {
   start_phase(receives, false);
   for (const Part& part : sends) {
     Head head;
@@ -81,7 +82,7 @@ void Mesh::follow(const std::vector<Part>& sends, const std::vector<Part>& recei
       [this] { return describe_call(current_.view()); }, false);
 }
 
-void Mesh::start_phase(const std::vector<Part>& receives, bool is_call) {
+void PeerLinks::start_phase(const std::vector<Part>& receives, bool is_call) {
   for (int index = 0; index < size(); ++index) {
     Peer& peer = peers_[static_cast<size_t>(index)];
     peer.expected.clear();
@@ -95,7 +96,7 @@ void Mesh::start_phase(const std::vector<Part>& receives, bool is_call) {
   resume_held();
 }
 
-void Mesh::send(const at::Tensor& tensor, int to, int tag) {
+void PeerLinks::send(const at::Tensor& tensor, int to, int tag) {
   check_usable();
   Head head;
   head.kind = Kind::kMessage;
@@ -115,7 +116,7 @@ void Mesh::send(const at::Tensor& tensor, int to, int tag) {
   if (!peer.refused.empty()) throw Error(peer.refused);
 }
 
-void Mesh::receive(const at::Tensor& tensor, int from, int tag) {
+void PeerLinks::receive(const at::Tensor& tensor, int from, int tag) {
   check_usable();
   wanted_ = {from, caller_.message("receive", tensor, from, tag),
              static_cast<char*>(tensor.data_ptr()), false, ""};
@@ -139,7 +140,7 @@ void Mesh::receive(const at::Tensor& tensor, int from, int tag) {
   if (!wanted_.error.empty()) throw Error(wanted_.error);
 }
 
-void Mesh::deliver(Wanted& wanted, const Letter& letter) {
+void PeerLinks::deliver(Wanted& wanted, const Letter& letter) {
   wanted.done = true;
   if (letter.contents.matches(wanted.contents)) {
     std::copy(letter.data.begin(), letter.data.end(), wanted.data);
@@ -151,19 +152,19 @@ void Mesh::deliver(Wanted& wanted, const Letter& letter) {
 
 // --- waiting ------------------------------------------------------------------------------------
 
-void Mesh::check_usable() const {
+void PeerLinks::check_usable() const {
   watch_.check();
   if (options_.meanwhile) options_.meanwhile();
   if (!broken_.empty()) throw JobFailed(broken_);
 }
 
-bool Mesh::wants_to_read(const Peer& peer, bool reads_all) const {
+bool PeerLinks::wants_to_read(const Peer& peer, bool reads_all) const {
   return !peer.link.closed() && peer.link.descriptor() >= 0 && peer.stage != Stage::kHeld &&
          (reads_all || peer.awaits_call || peer.awaits_data || peer.stage != Stage::kHead);
 }
 
-void Mesh::wait(const std::function<bool()>& done, const std::function<std::string()>& what,
-                bool reads_all) {
+void PeerLinks::wait(const std::function<bool()>& done, const std::function<std::string()>& what,
+                     bool reads_all) {
   const Clock::time_point end = Clock::now() + options_.deadline;
   std::vector<pollfd> waited;
   while (true) {
@@ -197,7 +198,7 @@ void Mesh::wait(const std::function<bool()>& done, const std::function<std::stri
 }
 
 // A connection that closed is often the consequence of something that the Watch is about to hear.
-void Mesh::lose(int index, const std::string& what) {
+void PeerLinks::lose(int index, const std::string& what) {
   const bool left = peers_[static_cast<size_t>(index)].left;
   if (!left || watch_.has_judge()) watch_.await_cause();
   give_up(concat("member ", index, " of communicator \"", caller_.name(), "\" ",
@@ -205,7 +206,7 @@ void Mesh::lose(int index, const std::string& what) {
                  " waits for it in ", what));
 }
 
-void Mesh::look_for_interrupt() {
+void PeerLinks::look_for_interrupt() {
   try {
     if (options_.meanwhile) options_.meanwhile();
   } catch (const std::exception& interrupt) {
@@ -215,12 +216,12 @@ void Mesh::look_for_interrupt() {
 }
 
 // Nobody knows any more what lies in the connections.
-void Mesh::break_off(const std::string& why) {
+void PeerLinks::break_off(const std::string& why) {
   broken_ = why;
   for (Peer& peer : peers_) peer.link.close();
 }
 
-void Mesh::give_up(const std::string& why) {
+void PeerLinks::give_up(const std::string& why) {
   break_off(why);
   watch_.check();
   throw JobFailed(why);
@@ -228,7 +229,8 @@ void Mesh::give_up(const std::string& why) {
 
 // --- frames -------------------------------------------------------------------------------------
 
-void Mesh::queue_frame(int to, Head head, const std::vector<int64_t>& rows, const Spans& spans) {
+void PeerLinks::queue_frame(int to, Head head, const std::vector<int64_t>& rows,
+                            const Spans& spans) {
   head.magic = kMeshMagic;
   head.bytes = static_cast<int64_t>(bytes_of(spans));
   std::string text(sizeof(Head) + rows.size() * sizeof(int64_t), '\0');
@@ -240,7 +242,7 @@ void Mesh::queue_frame(int to, Head head, const std::vector<int64_t>& rows, cons
 }
 
 // The frame owns its text.
-void Mesh::reply(int to, Kind kind, const std::string& text) {
+void PeerLinks::reply(int to, Kind kind, const std::string& text) {
   Head head;
   head.magic = kMeshMagic;
   head.kind = kind;
@@ -250,12 +252,12 @@ void Mesh::reply(int to, Kind kind, const std::string& text) {
   peers_[static_cast<size_t>(to)].link.queue(frame + text, {});
 }
 
-bool Mesh::read_into(Peer& peer, char* place, size_t bytes) {
+bool PeerLinks::read_into(Peer& peer, char* place, size_t bytes) {
   peer.filled += peer.link.read(place + peer.filled, bytes - peer.filled);
   return peer.filled == bytes;
 }
 
-void Mesh::pump(int index) {
+void PeerLinks::pump(int index) {
   Peer& peer = peers_[static_cast<size_t>(index)];
   while (!peer.link.closed()) {
     if (peer.stage == Stage::kHeld) return;
@@ -294,7 +296,7 @@ void Mesh::pump(int index) {
 }
 
 // Holds what belongs to a later phase until this member gets there.
-void Mesh::begin_frame(int index) {
+void PeerLinks::begin_frame(int index) {
   Peer& peer = peers_[static_cast<size_t>(index)];
   peer.filled = 0;
   peer.target.clear();
@@ -324,13 +326,13 @@ void Mesh::begin_frame(int index) {
 }
 
 // What does not fit is thrown away: check_agreement() says why.
-void Mesh::begin_call(Peer& peer) {
+void PeerLinks::begin_call(Peer& peer) {
   peer.filled = 0;
   peer.stage = Stage::kPayload;
   if (static_cast<size_t>(peer.head.bytes) == bytes_of(peer.expected)) peer.target = peer.expected;
 }
 
-void Mesh::begin_message(int index) {
+void PeerLinks::begin_message(int index) {
   Peer& peer = peers_[static_cast<size_t>(index)];
   peer.direct = wanted_.from == index && !wanted_.done &&
                 wanted_.contents.tag == peer.head.contents.tag &&
@@ -344,7 +346,7 @@ void Mesh::begin_message(int index) {
   peer.target = {{peer.letter->data.data(), peer.letter->data.size()}};
 }
 
-void Mesh::end_frame(int index) {
+void PeerLinks::end_frame(int index) {
   Peer& peer = peers_[static_cast<size_t>(index)];
   peer.filled = 0;
   peer.stage = Stage::kHead;
@@ -379,7 +381,7 @@ void Mesh::end_frame(int index) {
   reply(index, refusal.empty() ? Kind::kTaken : Kind::kRefused, refusal);
 }
 
-void Mesh::resume_held() {
+void PeerLinks::resume_held() {
   for (int index = 0; index < size(); ++index) {
     if (peers_[static_cast<size_t>(index)].stage == Stage::kHeld) begin_frame(index);
   }

@@ -1,4 +1,4 @@
-// Mesh: a TCP connection to each other member of a communicator, and the frames on them.
+// PeerLinks: a TCP connection to each other member of a communicator, and the frames on them.
 //
 // The thread that calls does the work: it writes from and reads into tensors without a copy, in
 // both directions at once, and looks at the Watch and at the deadline while it waits. So there is
@@ -31,12 +31,13 @@ struct Part {
   Spans spans;
 };
 
-class Mesh {
+class PeerLinks {
  public:
   // links[rank] is not used.
-  Mesh(Caller caller, std::vector<Descriptor> links, Watch& watch, CommunicatorOptions options);
+  PeerLinks(Caller caller, std::vector<Descriptor> links, Watch& watch,
+            CommunicatorOptions options);
   // Says goodbye, so that whoever waits for this member knows that it left.
-  ~Mesh();
+  ~PeerLinks();
 
   const Caller& caller() const { return caller_; }
   void set_about(int64_t about) { caller_.set_about(about); }
@@ -131,8 +132,9 @@ class Mesh {
 
 // Connects the members, which hand each other their addresses by `exchange`. Listens at the address
 // `interface`.
-std::unique_ptr<Mesh> connect_mesh(const Caller& caller, Watch& watch, const Exchange& exchange,
-                                   const CommunicatorOptions& options,
-                                   const std::string& interface);
+std::unique_ptr<PeerLinks> connect_peers(const Caller& caller, Watch& watch,
+                                         const Exchange& exchange,
+                                         const CommunicatorOptions& options,
+                                         const std::string& interface);
 
 }  // namespace epl::comm

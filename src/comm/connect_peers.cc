@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "comm/mesh.h"
+#include "comm/peer_links.h"
 
 namespace epl::comm {
 namespace {
@@ -111,9 +111,10 @@ class MeshConnecting {
 
 }  // namespace
 
-std::unique_ptr<Mesh> connect_mesh(const Caller& caller, Watch& watch, const Exchange& exchange,
-                                   const CommunicatorOptions& options,
-                                   const std::string& interface) {
+std::unique_ptr<PeerLinks> connect_peers(const Caller& caller, Watch& watch,
+                                         const Exchange& exchange,
+                                         const CommunicatorOptions& options,
+                                         const std::string& interface) {
   const std::string host = interface.empty() ? "127.0.0.1" : interface;
   const Descriptor listener = listen_at(host, 0);
   const uint64_t word = random_word();
@@ -130,7 +131,7 @@ std::unique_ptr<Mesh> connect_mesh(const Caller& caller, Watch& watch, const Exc
     links[place] = connecting.call(member, addresses[place]);
   }
   connecting.accept_all(listener, word, links);
-  return std::make_unique<Mesh>(caller, std::move(links), watch, options);
+  return std::make_unique<PeerLinks>(caller, std::move(links), watch, options);
 }
 
 }  // namespace epl::comm
