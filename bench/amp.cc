@@ -19,12 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "amp/remarks.h"
 #include "bench/programs.h"
 #include "bench/turns.h"
 #include "bench/words.h"
 #include "capture/amp_scope.h"
 #include "config/libtorch.h"
-#include "driver/mixed_precision.h"
 #include "runtime/device_memory.h"
 #include "runtime/tile_products.h"
 

@@ -1,12 +1,13 @@
 // How well does data parallelism scale on this machine?
 //
 //   bench_data_parallel [--models mlp,bert_base,gpt,resnet50] [--rounds 7] [--steps 0]
-//                       [--sides limit,one_worker,two_workers,ddp,ddp_limit]
+//                       [--sides limit,one_worker,two_workers,zero,ddp,ddp_limit]
 //
 // The same network, optimizer and rows per device on two cores, one thread each:
 //
 //   one_worker   EPL, one process with two devices
 //   two_workers  EPL, two processes with one device each, as epl-launch starts them
+//   zero         the same with zero.level = "v0": each updates half of the parameters
 //   limit        EPL, two processes with one device each that know nothing of each other
 //   ddp          PyTorch's DistributedDataParallel over gloo, two processes (bench/peers/ddp.py)
 //   ddp_limit    the same program without DistributedDataParallel; for information
@@ -55,7 +56,7 @@ void check_side(const std::string& side, const Workload& workload) {
                                " of its change away from the plain loop's; allowed is " +
                                std::to_string(workload.tolerance));
     }
-    if (side == "two_workers" && answer[1] != answers[0][1]) {
+    if (is_job(side) && answer[1] != answers[0][1]) {
       throw std::runtime_error(workload.name + ": the workers have different parameters");
     }
   }
@@ -139,7 +140,10 @@ void print_json(const std::vector<Result>& results) {
     json += (json.empty() ? "\"" : ", \"") + result.model +
             "\": {\"one_worker_vs_limit\": " + text(result.faster("one_worker", "limit"), "null") +
             ", \"one_worker_vs_ddp\": " + text(result.faster("one_worker", "ddp"), "null") +
+            ", \"two_workers_vs_limit\": " + text(result.faster("two_workers", "limit"), "null") +
             ", \"two_workers_vs_ddp\": " + text(result.faster("two_workers", "ddp"), "null") +
+            ", \"zero_vs_limit\": " + text(result.faster("zero", "limit"), "null") +
+            ", \"zero_vs_ddp\": " + text(result.faster("zero", "ddp"), "null") +
             ", \"memory_vs_ddp\": " + text(result.memory("one_worker", "ddp"), "null") + "}";
   }
   std::printf("{%s}\n", json.c_str());
@@ -147,7 +151,7 @@ void print_json(const std::vector<Result>& results) {
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
-  arguments.sides = {"limit", "one_worker", "two_workers", "ddp"};
+  arguments.sides = {"limit", "one_worker", "two_workers", "zero", "ddp"};
   for (int i = 1; i < argc; i += 2) {
     const std::string key = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
     if (key == "--models" && !value.empty()) {
@@ -165,14 +169,14 @@ Arguments parse(int argc, char** argv) {
     } else {
       throw std::runtime_error(
           "usage: bench_data_parallel [--models mlp,bert_base,gpt,resnet50] [--rounds N] "
-          "[--steps N] [--sides limit,one_worker,two_workers,ddp,ddp_limit]");
+          "[--steps N] [--sides limit,one_worker,two_workers,zero,ddp,ddp_limit]");
     }
   }
   std::vector<std::string> known;
   for (const auto& workload : workloads()) known.push_back(workload.name);
   check_known(arguments.models, known);
   if (arguments.models.empty()) arguments.models = known;
-  check_known(arguments.sides, {"limit", "one_worker", "two_workers", "ddp", "ddp_limit"});
+  check_known(arguments.sides, {"limit", "one_worker", "two_workers", "zero", "ddp", "ddp_limit"});
   return arguments;
 }
 

@@ -26,6 +26,7 @@ struct Workload {
   // Of max |plain - epl| in the largest change of a parameter by two steps.
   double tolerance;
   Model (*make)(int64_t rows);
+  bool adam = false;  // AdamW instead of SGD with momentum
 };
 
 inline const std::vector<Workload>& workloads() {
@@ -41,6 +42,10 @@ inline const std::vector<Workload>& workloads() {
 // With the rows of all devices in its batch, the same in every process.
 inline Program fresh(const Workload& workload, double rate) {
   torch::manual_seed(0);
+  if (workload.adam) {
+    return with_optimizer<torch::optim::AdamW>(workload.make(kDevices * workload.rows),
+                                               torch::optim::AdamWOptions(rate));
+  }
   return with_optimizer<torch::optim::SGD>(workload.make(kDevices * workload.rows),
                                            torch::optim::SGDOptions(rate).momentum(kMomentum));
 }

@@ -11,13 +11,18 @@ namespace epl::bench {
 
 inline bool is_of_torch(const std::string& side) { return side.compare(0, 3, "ddp") == 0; }
 
+// Whether its processes are the workers of one job.
+inline bool is_job(const std::string& side) { return side == "two_workers" || side == "zero"; }
+
 inline Start start_of_torch(const std::string& side, const Workload& workload, int steps) {
   Start start = start_of_peer("ddp.py", {{"--model", workload.name},
                                          {"--rows", std::to_string(workload.rows)},
                                          {"--steps", std::to_string(steps)},
                                          {"--rate", std::to_string(kRate)},
                                          {"--momentum", std::to_string(kMomentum)}});
-  start.environment["WORLD_SIZE"] = side == "ddp" ? std::to_string(kDevices) : "1";
+  start.environment["WORLD_SIZE"] = side == "ddp_limit" ? "1" : std::to_string(kDevices);
+  if (workload.adam) start.arguments.insert(start.arguments.end(), {"--optimizer", "adamw"});
+  if (side == "ddp_zero") start.arguments.emplace_back("--zero");
   return start;
 }
 
@@ -27,7 +32,8 @@ inline Start start_of_epl(const std::string& side, const Workload& workload, int
   Start start;
   start.arguments = {mode, side, "--models", workload.name, "--steps", std::to_string(steps)};
   start.environment["EPL_DEVICES"] = side == "one_worker" ? std::to_string(kDevices) : "1";
-  if (side == "two_workers") start.environment["EPL_WORKER_NUM"] = std::to_string(kDevices);
+  if (is_job(side)) start.environment["EPL_WORKER_NUM"] = std::to_string(kDevices);
+  if (side == "zero") start.environment["EPL_ZERO_LEVEL"] = "v0";
   return start;
 }
 
@@ -42,11 +48,11 @@ inline std::vector<Start> starts_of(const std::string& side, const Workload& wor
     auto& environment = starts.back().environment;
     environment["OMP_NUM_THREADS"] = environment["OPENBLAS_NUM_THREADS"] = "1";
     environment["EPL_BENCH_PROCESS"] = std::to_string(i);
-    if (side == "ddp") {
+    if (side == "ddp" || side == "ddp_zero") {
       environment["RANK"] = std::to_string(i);
       environment["MASTER_PORT"] = port;
     }
-    if (side == "two_workers") {
+    if (is_job(side)) {
       environment["EPL_WORKER_INDEX"] = std::to_string(i);
       environment["EPL_MASTER"] = "127.0.0.1:" + port;
     }

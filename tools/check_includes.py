@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     'ir': 'layout',
     'ops': 'ir layout',
     'capture': 'ops ir layout',  # what an operator writes or draws is known in ops alone
+    'amp': 'capture',
     'cost': 'ops ir layout',
     'sharding': 'cost ops ir layout',
     'passes': 'sharding cost ops ir layout',
@@ -34,6 +35,8 @@ MAY_INCLUDE = {
     'model': 'runtime state capture ops ir layout',
     'batch': 'model compile capture program ops ir layout',
     'job': 'batch model runtime state comm program layout',
+    'offload': 'job model compile runtime state program layout',
+    'footprint': 'offload job model runtime state capture comm program layout',
     'plain': 'batch model runtime comm capture',
     'verify': 'batch model runtime state comm compile program ops ir layout',
     'sim': 'program',

@@ -80,6 +80,11 @@ class Config {
 
   const ConfigValue& value(const std::string& key) const;
 
+  // The same with these settings in place of whatever their keys had.
+  Config with(const std::vector<Setting>& settings) const;
+  // The same with the default of a key.
+  Config without(const std::string& key) const;
+
   // "default", "environment EPL_ZERO_LEVEL" or "code train.cc:12".
   std::string origin(const std::string& key) const;
 
@@ -95,6 +100,7 @@ class Config {
     std::string origin;
   };
   const Entry& entry(const std::string& key) const;
+  void set(const Setting& setting);
   [[noreturn]] void throw_wrong_type(const std::string& key) const;
 
   std::vector<Entry> entries_;  // in the order of config_keys()

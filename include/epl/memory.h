@@ -11,12 +11,19 @@
 //
 // What the devices of a worker share (parameters, buffers, states of the optimizers) counts once,
 // as the worker's. The rest is a device's own. The kinds add up to the peak.
+//
+// FittingReport: which changes of the configuration would make a step fit into so many bytes.
+//
+//   std::cout << trainer.what_fits({x, y}, 2LL << 30).str();
 #pragma once
+
+#include <epl/config.h>
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace epl {
@@ -54,6 +61,8 @@ struct MemoryReport {
     // When most lives: "aten::addmm.out, backward of micro batch 0".
     std::string peak_at;
     std::string workspace_at;  // the operator whose kernel holds most; empty where none holds any
+    // What lives on it, operator by operator, from the begin of a step to its update.
+    std::vector<MemoryBytes> over_time;
     // Most bytes that it held in the last step, by its account; none before a step was replayed,
     // and of devices of other workers.
     std::optional<int64_t> measured;
@@ -75,6 +84,41 @@ struct MemoryReport {
 
   // A table for each worker.
   std::string str() const;
+};
+
+// A picture (SVG) of memory over the time of a step: one for each report, with its title, all to
+// one scale. Below what the devices of worker 0 share, above it what lives on its first device.
+// `limit`: a line at so many bytes; 0: none.
+std::string memory_svg(const std::vector<std::pair<std::string, MemoryReport>>& reports,
+                       int64_t limit = 0);
+
+// A configuration that a step was planned with, by what it changes.
+struct FittingChange {
+  std::vector<Setting> changes;  // one or two; none: the configuration as it is
+  // Of the device that would hold most, by the account of memory.limit (docs/memory.md); 0 where
+  // such a step cannot be planned, and the note says why.
+  int64_t bytes = 0;
+  double seconds_vs_now = 1;  // estimated time of a step, in times of the first row's
+  bool fits = false;
+  // A training gives other numbers, beyond the order in which sums are made and random numbers drawn.
+  bool changes_numbers = false;
+  std::string note;
+
+  std::string str() const;  // zero.level = "v0", pipeline.num_micro_batch = 4
+};
+
+struct FittingReport {
+  int64_t limit = 0;  // bytes a device may have
+  // The configuration as it is, and where that does not fit single changes, then pairs of them.
+  std::vector<FittingChange> rows;
+  size_t best = 0;
+
+  // The configuration as it is, where that fits; else of those that fit the one with the shortest
+  // step, and one that changes numbers only where no other fits. Where none does, the one that
+  // needs least: look at `fits`.
+  const FittingChange& recommended() const { return rows[best]; }
+
+  std::string str() const;  // a table
 };
 
 }  // namespace epl

@@ -124,6 +124,12 @@ class Trainer {
   // where such a step would run as the plain program would. On all workers together.
   MemoryReport forecast(const Batch& batch);
 
+  // For a limit of bytes a device: whether a step with such a batch fits, and if not, which changes
+  // of the configuration would make it fit, with what each costs. Plans all of them and changes
+  // nothing, as forecast() does; the function runs once for each number of micro batches and
+  // precision that is tried. On all workers together.
+  FittingReport what_fits(const Batch& batch, int64_t limit);
+
   // What the devices of this worker did in the last step: a table, or a trace for a browser.
   Timeline timeline() const;
 
@@ -136,6 +142,11 @@ class Trainer {
   // all of them to this worker. Every step does it by itself unless pipeline.gather_parameters is
   // false; then they stay until the next step. On all workers together.
   void gather_parameters();
+
+  // Where workers keep states of optimizers that others do not have (zero.level, or stages of a
+  // pipeline on several workers): brings all of them to worker 0, so that torch::save(optimizer)
+  // there writes LibTorch's own file. They stay until the next step. On all workers together.
+  void gather_optimizer_states();
 
   // Parameters, buffers and optimizer state in one file for load(), written to a temporary name
   // first so that a crash or a full disk leaves the old file whole. torch::load() does not read it:

@@ -74,6 +74,16 @@ std::optional<Strategy> made_under_split(const at::Tensor& tensor) {
   return registry().find(tensor.storage());
 }
 
+std::map<ValueId, Strategy> leaves_under_split(const Graph& graph) {
+  std::map<ValueId, Strategy> scopes;
+  for (const auto& leaf : graph.leaves) {
+    const bool parameter = leaf.kind == Leaf::Kind::kParameter;
+    const auto scope = parameter ? made_under_split(leaf.tensor) : std::nullopt;
+    if (scope) scopes.emplace(leaf.value, *scope);
+  }
+  return scopes;
+}
+
 CreationWatch::CreationWatch(const Strategy& scope)
     : scope_(scope), include_(c10::DispatchKey::Fake), outer_(current_watch) {
   current_watch = this;

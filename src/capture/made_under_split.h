@@ -9,12 +9,18 @@
 #include <ATen/core/Tensor.h>
 #include <epl/strategy.h>
 
+#include <map>
 #include <optional>
+
+#include "ir/graph.h"
 
 namespace epl {
 
 // The scope that the tensor was made in; none for most tensors.
 std::optional<Strategy> made_under_split(const at::Tensor& tensor);
+
+// The parameters of a recorded step that were made in one, by the values of their leaves.
+std::map<ValueId, Strategy> leaves_under_split(const Graph& graph);
 
 // While a scope stands: notes what operators make. Called by the dispatcher's hook (handler.cc).
 class CreationWatch {

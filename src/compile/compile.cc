@@ -7,10 +7,12 @@
 #include "base/check.h"
 #include "compile/cut_operators.h"
 #include "compile/cut_rows.h"
+#include "compile/device_bytes.h"
 #include "compile/loss_of_parts.h"
 #include "compile/outputs.h"
 #include "compile/placement.h"
 #include "compile/recompute_step.h"
+#include "config/settings.h"
 #include "cost/node_cost.h"
 #include "passes/assign_chunks.h"
 #include "passes/assign_taskgraphs.h"
@@ -58,8 +60,6 @@ Schedule schedule_of(const Graph& graph, const ClusterShape& cluster, const Conf
   return make_schedule(request);
 }
 
-bool mixes_precisions(const Config& config) { return config.get<std::string>("amp.level") == "O1"; }
-
 // How the step ends. With one replica the reduced gradients are the local ones.
 StepEndOptions end_options(const ClusterShape& cluster, const Config& config,
                            const CompileOptions& options, const Placement& placement) {
@@ -81,6 +81,34 @@ StepEndOptions end_options(const ClusterShape& cluster, const Config& config,
   return end;
 }
 
+// Workers that have a role in common update different parameters of it.
+ZeroOptions zero_options(const ClusterShape& cluster, const Config& config,
+                         const CompileOptions& options, const Placement& placement) {
+  ZeroOptions zero;
+  if (config.get<std::string>("zero.level").empty()) return zero;
+  for (int role = 0; role < placement.roles(); ++role) {
+    auto& shares = zero.shares.emplace_back();
+    for (int worker : placement.workers_of(role, cluster)) {
+      shares.push_back(static_cast<int>(placement.devices_of(role, worker, cluster).size()));
+    }
+  }
+  for (const StateEntry& entry : options.state.entries()) {
+    if (entry.kind != StateKind::kParameter || !entry.home) continue;
+    if (!entry.home->owners.are_all()) zero.settled.emplace(entry.name, entry.home->owners);
+  }
+  zero.whole = options.updated_whole;
+  return zero;
+}
+
+OffloadOptions offload_options(const CompileOptions& options) {
+  OffloadOptions offload;
+  for (const auto& [name, states] : options.offloaded.parameters) {
+    offload.parameters.insert(name);
+    if (states > 0) offload.states.emplace(name, states);
+  }
+  return offload;
+}
+
 LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
                            const CompileOptions& options, const Placement& placement) {
   LowerOptions lowering;
@@ -88,6 +116,18 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   lowering.replicas = placement.replicas;
   lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
   lowering.end = end_options(cluster, config, options, placement);
+  lowering.zero = zero_options(cluster, config, options, placement);
+  lowering.end.gathers_from_owners =
+      std::any_of(lowering.zero.shares.begin(), lowering.zero.shares.end(),
+                  [](const auto& shares) { return shares.size() > 1; });
+  lowering.offload = offload_options(options);
+  const bool streams =
+      lowering.offload.any() && options.offloaded.updates_apart && lowering.end.apply_groups == 1;
+  if (streams) {
+    lowering.end.apply_groups_of = [offload = lowering.offload](const Program& program) {
+      return update_groups(offload, program);
+    };
+  }
   lowering.machine = machine_of(cluster);
   lowering.backend = c10::computeDispatchKey(c10::nullopt, c10::nullopt, options.device);
   return lowering;
@@ -122,7 +162,7 @@ void decide(Graph& whole, const std::vector<int>& cuts, const Config& config,
 void look_at_loss(const Config& config, Graph& whole, CompiledStep& step) {
   const auto micro_batches = static_cast<int>(config.get<int64_t>("pipeline.num_micro_batch"));
   const int parts = step.placement.replicas * micro_batches;
-  const bool averages = config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  const bool averages = averages_gradients(config);
   if (step.placement.devices() * micro_batches < 2) return;
   step.loss = loss_over_rows(whole, parts);
   if (parts < 2) return;
@@ -243,6 +283,7 @@ CompiledStep compile(StepRecording recording, const ClusterShape& cluster, const
   step.plan = lower_within_memory(step, config, options, lowering, [&](const CompiledStep& each) {
     return lower_roles(each, sliced, cluster, config, lowering);
   });
+  step.device_bytes = most_bytes_of_device(step, options, lowering.zero);
   for (auto& remark : cut.remarks) step.plan.remarks.push_back(std::move(remark));
   for (auto& [devices, own] : sliced) {
     for (auto& remark : own.sharding.remarks) step.plan.remarks.push_back(std::move(remark));

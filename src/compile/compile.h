@@ -32,6 +32,16 @@ struct CompileOptions {
   StateMap state = {};
   // By name of a parameter: how many tensors of its size its optimizer keeps.
   std::map<std::string, int> states_of = {};
+  // Parameters that zero.level does not cut, with the reason: "of my::Lion, whose step() ...".
+  std::map<std::string, std::string> updated_whole = {};
+  // Parameters that are offloaded, with how many tensors their optimizer keeps there for each. They
+  // rest in a file. `updates_apart`: the update may run in groups, which an optimizer with a step()
+  // of its own would count as steps.
+  struct Offloaded {
+    std::map<std::string, int> parameters = {};
+    bool updates_apart = true;
+  };
+  Offloaded offloaded = {};
   // Nothing runs again in backward, whatever the configuration asks for, and a loss can be refused:
   // what gradient_checkpoint.check_gradients compares with.
   bool keeps_all = false;
@@ -45,7 +55,8 @@ struct CompiledStep {
   std::vector<Graph> parts;
   std::map<int, Graph> other;  // of roles with another number of devices, by that number
   Plan plan;
-  size_t run_again = 0;  // operators that backward runs a second time, of all stages
+  size_t run_again = 0;      // operators that backward runs a second time, of all stages
+  int64_t device_bytes = 0;  // of the device that holds most, by the account of memory.limit
   // What the loss of a micro batch is, in terms of its rows, as far as its graph tells.
   RowResult loss;
   // What a user should hear of the loss, and of the metrics; empty where there is nothing to say.

@@ -1,5 +1,7 @@
 #include "compile/outputs.h"
 
+#include "config/settings.h"
+
 namespace epl {
 namespace {
 
@@ -58,7 +60,7 @@ LayoutsOfRoles output_layouts(const Placement& placement, const SlicedSteps& sli
 
 void settle_outputs(const LayoutsOfRoles& layouts, const Config& config, CompiledStep& step) {
   Plan& plan = step.plan;
-  const bool averages = config.get<std::string>("communication.gradients_reduce_method") == "mean";
+  const bool averages = averages_gradients(config);
   const auto& metrics = step.graph.metrics;
   for (const auto& metric : metrics) {
     PlanOutput& output = plan.metrics.emplace_back();

@@ -210,7 +210,7 @@ class Planner {
   }
 
   int64_t bytes(const Plan& plan, size_t role) const {
-    return bytes_of_device(step_.graph_of(role), plan, role, options_);
+    return bytes_of_device(step_.graph_of(role), plan, role, options_, lowering_.zero);
   }
 
   int64_t most_bytes(const Plan& plan, const StageRoles& roles) const {
@@ -306,8 +306,9 @@ class Planner {
     throw Error(concat("a device", where, " needs at least ", most, " bytes ", how,
                        ", and may have ", *asked_.limit),
                 config_.asked_by(kLimit),
-                asked_.by_marks ? "fewer marks, or gradient_checkpoint.type = \"auto\""
-                                : "fewer rows in a micro batch, or a limit of so many bytes");
+                concat(asked_.by_marks ? "fewer marks, gradient_checkpoint.type = \"auto\""
+                                       : "fewer rows in a micro batch, a limit of so many bytes",
+                       ", or what trainer.what_fits(batch, limit) finds"));
   }
 
   double seconds_of(const StageChoice& stage) const {

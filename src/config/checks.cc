@@ -37,11 +37,14 @@ std::vector<Dependence> dependences() {
   const Switch deals_out{"pipeline.strategy", "Interleaved"};
   const Switch mixes{"amp.level", "O1"};
   const Switch slices{"io.slicing", true};
+  const Switch offloads{"offload.level", "v0"};
+  const Switch offloads_more{"offload.level", "v1"};
   return {
       {"pipeline.num_stages", {chooses, deals_out}},
       {"pipeline.num_chunks", {chooses}},
       {"pipeline.num_chunks", {deals_out}},
       {"auto.device_memory", {chooses}},
+      {"offload.path", {offloads, offloads_more}},
       {"amp.dtype", {mixes}},
       {"amp.debug_log", {mixes}},
       {"amp.loss_scale", {mixes}},
@@ -81,6 +84,22 @@ void check_recomputes(const Config& config) {
         "gradient_checkpoint.type or memory.limit");
 }
 
+// Of a key that is available, some values may not be yet.
+void check_zero_level(const Config& config) {
+  const auto level = config.get<std::string>("zero.level");
+  EPL_CHECK(level.empty() || level == "v0",
+            concat("zero.level = \"", level, "\" is not available yet"),
+            config.asked_by("zero.level"), "zero.level = \"v0\"");
+}
+
+// Windows in the memory of devices, for what rests in that of the host, are to come.
+void check_offload_path(const Config& config) {
+  const auto level = config.get<std::string>("offload.level");
+  EPL_CHECK(level.empty() || !config.get<std::string>("offload.path").empty(),
+            concat("offload.level = \"", level, "\" is not available yet without offload.path"),
+            config.asked_by("offload.level"), "offload.path = a folder on a disk");
+}
+
 std::string count(int64_t n, const std::string& noun) {
   return concat(n, " ", noun, n == 1 ? "" : "s");
 }
@@ -95,6 +114,19 @@ void check_available(const Config& config) {
               config.asked_by(key.key),
               concat("leave ", key.key, " at its default, ", key.value_text(key.default_value)));
   }
+  check_zero_level(config);
+  check_offload_path(config);
+}
+
+void check_available_on(int worker_num, const Config& config) {
+  const char* const zero = "zero.level";
+  const char* const offload = "offload.level";
+  const bool both =
+      !config.get<std::string>(zero).empty() && !config.get<std::string>(offload).empty();
+  EPL_CHECK(worker_num == 1 || !both,
+            concat(zero, " and ", offload, " are not available together yet on several workers"),
+            concat(config.asked_by(zero), "\n            ", config.asked_by(offload)),
+            "one of the two");
 }
 
 void check_has_effect(const Config& config) {

@@ -12,6 +12,8 @@ namespace epl {
 
 // No feature is switched on that does not exist yet (config_keys.h: `available`). Called by init().
 void check_available(const Config& config);
+// The same of what depends on the number of workers.
+void check_available_on(int worker_num, const Config& config);
 
 // Nothing that was set is ignored: a key that acts only together with another one which nobody has
 // set is a mistake, and so are two keys that contradict each other. Where the other key was set so

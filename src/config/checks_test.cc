@@ -45,6 +45,7 @@ TEST_F(ChecksTest, AKeyWithoutTheOneThatItServesIsAnError) {
        "auto.auto_parallel = true or pipeline.strategy = \"Interleaved\""},
       {"AUTO_DEVICE_MEMORY=512", "auto.device_memory", "auto.auto_parallel = true"},
       {"PIPELINE_NUM_CHUNKS=3", "pipeline.num_chunks", "auto.auto_parallel = true"},
+      {"OFFLOAD_PATH=/tmp", "offload.path", "offload.level = \"v0\" or offload.level = \"v1\""},
       {"AMP_DTYPE=bfloat16", "amp.dtype", "amp.level = \"O1\""},
       {"AMP_DEBUG_LOG=true", "amp.debug_log", "amp.level = \"O1\""},
       {"AMP_LOSS_SCALE=128", "amp.loss_scale", "amp.level = \"O1\""},

@@ -42,14 +42,31 @@ Config::Config(const std::vector<Setting>& settings) {
   }
   std::map<std::string, const Setting*> seen;
   for (const Setting& setting : settings) {
-    const int index = index_of(setting.key, asked_by_setting(setting));
     const auto [earlier, is_first] = seen.emplace(setting.key, &setting);
     EPL_CHECK(is_first, concat(setting.key, " is set twice"),
               concat(asked_by_setting(*earlier->second), " and ", asked_by_setting(setting)),
               "one value");
-    entries_[index] = {accept_value(config_keys()[index], setting.value, asked_by_setting(setting)),
-                       code_origin(setting)};
+    set(setting);
   }
+}
+
+void Config::set(const Setting& setting) {
+  const int index = index_of(setting.key, asked_by_setting(setting));
+  entries_[index] = {accept_value(config_keys()[index], setting.value, asked_by_setting(setting)),
+                     code_origin(setting)};
+}
+
+Config Config::with(const std::vector<Setting>& settings) const {
+  Config changed = *this;
+  for (const Setting& setting : settings) changed.set(setting);
+  return changed;
+}
+
+Config Config::without(const std::string& key) const {
+  const int index = index_of(key, concat("Config::without(\"", key, "\")"));
+  Config changed = *this;
+  changed.entries_[index] = {config_keys()[index].default_value, "default"};
+  return changed;
 }
 
 const Config::Entry& Config::entry(const std::string& key) const {

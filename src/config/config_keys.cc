@@ -17,6 +17,7 @@ Domain boolean() { return {Domain::Type::kBoolean, 0, {}}; }
 Domain number(int64_t least) { return {Domain::Type::kNumber, least, {}}; }
 Domain word(std::vector<std::string> words) { return {Domain::Type::kWord, 0, std::move(words)}; }
 Domain device_list() { return {Domain::Type::kDeviceList, 0, {}}; }
+Domain path() { return {Domain::Type::kPath, 0, {}}; }
 Domain bytes() { return {Domain::Type::kBytes, 1, {}}; }
 Domain loss_scale() { return {Domain::Type::kLossScale, 1, {}}; }
 
@@ -40,8 +41,9 @@ std::vector<ConfigKey> make_config_keys() {
     {"gradient_checkpoint.end_taskgraph",      integer(-1),                        -1,      kYes},
     {"gradient_checkpoint.check_gradients",    boolean(),                          false,   kYes},
     {"memory.limit",                           bytes(),                            0,       kYes},
-    {"zero.level",                             word({"", "v0", "v1", "v2"}),       "",      kNo},
-    {"offload.level",                          word({"", "v0"}),                   "",      kNo},
+    {"zero.level",                             word({"", "v0", "v1", "v2"}),       "",      kYes},
+    {"offload.level",                          word({"", "v0", "v1"}),             "",      kYes},
+    {"offload.path",                           path(),                             "",      kYes},
 
     {"amp.level",                              word({"", "O1"}),                   "",      kYes},
     {"amp.dtype",                              word({"auto", "bfloat16", "float16"}), "auto", kYes},

@@ -12,7 +12,16 @@ namespace epl {
 
 // The values that a key may take.
 struct Domain {
-  enum class Type : uint8_t { kInteger, kBoolean, kNumber, kWord, kDeviceList, kLossScale, kBytes };
+  enum class Type : uint8_t {
+    kInteger,
+    kBoolean,
+    kNumber,
+    kWord,
+    kDeviceList,
+    kLossScale,
+    kBytes,
+    kPath
+  };
 
   Type type;
   int64_t least = 0;               // kInteger, kNumber, kLossScale, kBytes

@@ -118,16 +118,21 @@ const std::vector<KeyCase>& cases() {
         {"much", R"(cannot be "much")"}}},
       {"zero.level", "EPL_ZERO_LEVEL",
        R"("")", R"("", "v0", "v1" or "v2")",
-       {"V0", R"("v0")"}, {"V2", R"("v2")"}, "zero.levl", kNotYet,
+       {"V0", R"("v0")"}, {"V2", R"("v2")"}, "zero.levl", kAvailable,
        {{1, "must be a string, not 1"}, {true, "must be a string, not true"},
         {"median", R"(cannot be "median")"}},
        {{"median", R"(cannot be "median")"}}},
       {"offload.level", "EPL_OFFLOAD_LEVEL",
-       R"("")", R"("" or "v0")",
-       {"V0", R"("v0")"}, {"V0", R"("v0")"}, "ofload.level", kNotYet,
+       R"("")", R"("", "v0" or "v1")",
+       {"V0", R"("v0")"}, {"V1", R"("v1")"}, "ofload.level", kAvailable,
        {{1, "must be a string, not 1"}, {true, "must be a string, not true"},
         {"median", R"(cannot be "median")"}},
        {{"median", R"(cannot be "median")"}}},
+      {"offload.path", "EPL_OFFLOAD_PATH",
+       R"("")", "the path of a folder",
+       {"/Disk 1", R"("/Disk 1")"}, {"disk/A", R"("disk/A")"}, "offload.paths", kAvailable,
+       {{1, "must be a string, not 1"}, {true, "must be a string, not true"}},
+       {}},
       {"amp.level", "EPL_AMP_LEVEL",
        R"("")", R"("" or "O1")",
        {"o1", R"("O1")"}, {"O1", R"("O1")"}, "AMP.LEVEL", kAvailable,
@@ -401,7 +406,11 @@ TEST_F(ConfigKeys, AreNamedForAMisspeltKey) {
 
 TEST_F(ConfigKeys, OfMissingFeaturesAreRefusedWhenSwitchedOn) {
   for (const KeyCase& row : cases()) {
-    const Config config = config_with(row.key, row.in_code.value);
+    // What it needs besides has a test of its own.
+    const bool needs_path = std::string(row.key) == "offload.level";
+    const Config config = config_with(row.key, row.in_code.value)
+                              .with(needs_path ? std::vector<Setting>{{"offload.path", "/tmp"}}
+                                               : std::vector<Setting>{});
     const std::string setting = concat(row.key, " = ", row.in_code.printed);
     EXPECT_EQ(error_of([&] { check_available(config); }),
               row.available == kAvailable
@@ -427,7 +436,30 @@ TEST_F(ConfigKeys, OfMissingFeaturesAreRefusedFromTheEnvironmentToo) {
   EXPECT_EQ(error_of([] { check_available(Config()); }),
             "epl: zero.level = \"v1\" is not available yet\n"
             "  asked by: zero.level = \"v1\" (environment EPL_ZERO_LEVEL)\n"
-            "  try:      leave zero.level at its default, \"\"");
+            "  try:      zero.level = \"v0\"");
+}
+
+TEST_F(ConfigKeys, OffloadIsRefusedWithoutAFile) {
+  set("EPL_OFFLOAD_LEVEL", "v0");
+  EXPECT_EQ(error_of([] { check_available(Config()); }),
+            "epl: offload.level = \"v0\" is not available yet without offload.path\n"
+            "  asked by: offload.level = \"v0\" (environment EPL_OFFLOAD_LEVEL)\n"
+            "  try:      offload.path = a folder on a disk");
+  set("EPL_OFFLOAD_PATH", "/tmp");
+  EXPECT_EQ(error_of([] { check_available(Config()); }), "no error");
+}
+
+TEST_F(ConfigKeys, ZeroAndOffloadAreRefusedTogetherOnSeveralWorkers) {
+  set("EPL_ZERO_LEVEL", "v0");
+  EXPECT_EQ(error_of([] { check_available_on(2, Config()); }), "no error");
+  set("EPL_OFFLOAD_LEVEL", "v1");
+  set("EPL_OFFLOAD_PATH", "/tmp");
+  EXPECT_EQ(error_of([] { check_available_on(1, Config()); }), "no error");
+  EXPECT_EQ(error_of([] { check_available_on(2, Config()); }),
+            "epl: zero.level and offload.level are not available together yet on several workers\n"
+            "  asked by: zero.level = \"v0\" (environment EPL_ZERO_LEVEL)\n"
+            "            offload.level = \"v1\" (environment EPL_OFFLOAD_LEVEL)\n"
+            "  try:      one of the two");
 }
 
 TEST_F(ConfigKeys, KeepTheLossScaleAsText) {

@@ -39,6 +39,22 @@ TEST_F(ConfigTest, IsMadeFromAVectorOfSettings) {
   EXPECT_EQ(Config(settings).get<int64_t>("pipeline.num_micro_batch"), 4);
 }
 
+TEST_F(ConfigTest, IsMadeFromAnotherOne) {
+  set("EPL_ZERO_LEVEL", "v0");
+  const Config before{{"memory.limit", 100}};
+  const Config after =
+      before.with({at_line(3, "memory.limit", "1KiB"), at_line(4, "pipeline.num_micro_batch", 4)});
+  EXPECT_EQ(before.get<int64_t>("memory.limit"), 100);
+  EXPECT_EQ(after.get<int64_t>("memory.limit"), 1024);
+  EXPECT_EQ(after.origin("memory.limit"), "code train.cc:3");
+  EXPECT_EQ(after.get<std::string>("zero.level"), "v0");
+  EXPECT_EQ(after.without("memory.limit").get<int64_t>("memory.limit"), 0);
+  EXPECT_EQ(after.without("memory.limit").origin("memory.limit"), "default");
+  EXPECT_EQ(after.without("memory.limit").get<int64_t>("pipeline.num_micro_batch"), 4);
+  EXPECT_THROW(before.with({{"memory.limt", 1}}), Error);
+  EXPECT_THROW(before.without("memory.limt"), Error);
+}
+
 TEST_F(ConfigTest, KnowsTheLineInCode) {
   const Config config{{"pipeline.num_micro_batch", 4}};
   const std::string here = concat(__FILE__, ":", __LINE__ - 1);
@@ -165,6 +181,7 @@ gradient_checkpoint.check_gradients     false             default
 memory.limit                            none              default
 zero.level                              ""                default
 offload.level                           ""                default
+offload.path                            ""                default
 amp.level                               ""                default
 amp.dtype                               "auto"            default
 amp.debug_log                           false             default

@@ -93,6 +93,8 @@ Verdict judge_string(const Domain& domain, const std::string& text) {
       const std::optional<std::string> list = canonical_device_list(text);
       return judge(list.has_value(), list.value_or(text));
     }
+    case Domain::Type::kPath:
+      return judge(true, text);
     case Domain::Type::kLossScale: {
       if (to_lower(text) == "dynamic") return judge(true, "dynamic");
       const std::optional<double> scale = read<double>(text);
@@ -157,6 +159,7 @@ std::string Domain::type_name() const {
       return "a string or a number";
     case Type::kWord:
     case Type::kDeviceList:
+    case Type::kPath:
       return "a string";
   }
   return "";
@@ -176,6 +179,8 @@ std::string Domain::allowed() const {
       return "a number of bytes, or text such as \"900MiB\" or \"2GiB\"";
     case Type::kDeviceList:
       return "\"\" or different device numbers such as \"0,4,7\"";
+    case Type::kPath:
+      return "the path of a folder";
     case Type::kWord:
       break;
   }

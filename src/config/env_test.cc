@@ -95,7 +95,7 @@ TEST_F(EnvTest, RefusesWhatIsNotAvailable) {
   EXPECT_EQ(error_of([] { init(Config{Setting("zero.level", "v1", kWhere)}); }),
             "epl: zero.level = \"v1\" is not available yet\n"
             "  asked by: zero.level = \"v1\" (code train.cc:5)\n"
-            "  try:      leave zero.level at its default, \"\"");
+            "  try:      zero.level = \"v0\"");
 }
 
 TEST_F(EnvTest, StaysAsItWasWhenInitFails) {

@@ -75,7 +75,10 @@ void ReadyStep::bind_updates(Model& model, GradientHistory& history, Gather gath
   std::set<c10::TensorImpl*> has_gradient;
   for (const auto& given : bound_.gradients().given()) {
     const std::string& name = compiled_.graph.leaves[static_cast<size_t>(given.leaf)].name;
-    history.add(name, given.parameter, given, asker);
+    Home home = given;
+    // Workers may turn out to have recorded different steps: then nobody owns anything.
+    if (!history.has_owners(given.parameter)) home.owners = {};
+    history.add(name, given.parameter, home, asker);
     has_gradient.insert(given.parameter.unsafeGetTensorImpl());
   }
   StepOptimizers optimizers;
@@ -93,6 +96,17 @@ void ReadyStep::bind_updates(Model& model, GradientHistory& history, Gather gath
   }
   bound_.bind_updates(optimizers, gather);
   check_updates_of_pieces(model);
+}
+
+void ReadyStep::settle_owners(GradientHistory& history) const {
+  if (settled_) return;
+  const bool alone = bound_.connections().cluster().worker_num == 1;
+  for (const auto& held : bound_.gradients().held()) {
+    if (held.leaf < 0 || held.owners.are_all()) continue;
+    const std::string& name = compiled_.graph.leaves[static_cast<size_t>(held.leaf)].name;
+    history.add(name, held.parameter, held, {placement(), alone});
+  }
+  settled_ = true;
 }
 
 void ReadyStep::check_updates_of_pieces(Model& model) const {

@@ -45,6 +45,8 @@ class ReadyStep {
   // added. Throws epl::Error where an optimizer's own step() would be given pieces of a parameter
   // that is cut over workers: it may look at the whole, at a norm for one.
   void bind_updates(Model& model, GradientHistory& history, Gather gather);
+  // All workers have the same plan: from now on its parameters have the owners that it names.
+  void settle_owners(GradientHistory& history) const;
 
   bool replayed = false;  // and compared with the recorded loss
   // The same step with all kept that backward reads, until its gradients were compared with those
@@ -55,6 +57,8 @@ class ReadyStep {
 
  private:
   void check_updates_of_pieces(Model& model) const;
+
+  mutable bool settled_ = false;  // the history knows the owners of its parameters
 
   const CompiledStep compiled_;
   BoundStep bound_;

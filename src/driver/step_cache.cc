@@ -1,13 +1,13 @@
 #include "driver/step_cache.h"
 
-#include <ATen/ExpandUtils.h>
-
 #include <algorithm>
 #include <iostream>
 #include <set>
 #include <utility>
 
+#include "amp/mixed_precision.h"
 #include "base/check.h"
+#include "batch/batch_types.h"
 #include "batch/micro_batches.h"
 #include "batch/readers.h"
 #include "capture/made_under_split.h"
@@ -17,76 +17,24 @@
 #include "compile/loss_of_parts.h"
 #include "config/checks.h"
 #include "config/libtorch.h"
+#include "config/settings.h"
 #include "cost/node_cost.h"
-#include "driver/mixed_precision.h"
+#include "footprint/device_share.h"
+#include "footprint/kernel_memory.h"
 #include "job/agreement.h"
 #include "model/model_state.h"
 #include "ops/facts.h"
+#include "report/remarks.h"
 #include "runtime/counted_targets.h"
 #include "runtime/device_memory.h"
 #include "runtime/device_numbers.h"
 #include "state/state_snapshot.h"
 
 namespace epl {
-namespace {
-
-ExchangeOptions exchange_options(const Config& config) {
-  ExchangeOptions options;
-  options.half = config.get<bool>("communication.fp16");
-  options.half_scale = static_cast<double>(config.get<int64_t>("communication.fp16_scale"));
-  return options;
-}
-
-// What kernels hold besides their results while the step is recorded.
-class KernelMemory final : public MemoryMeter {
- public:
-  int64_t bytes_besides(const std::function<void()>& kernel,
-                        const std::function<std::vector<const void*>()>& made) override {
-    if (!DeviceMemory::in_use_on_this_thread()) return kernel(), 0;
-    const DeviceMemory::Log log;
-    kernel();
-    return log.peak_besides(made());
-  }
-};
-
-// How its copy lies in memory: rand_like() fills it in that order.
-void append_order(const at::Tensor& tensor, std::vector<int64_t>& key) {
-  const bool ordinary = tensor.layout() != c10::kStrided || tensor.is_contiguous();
-  key.push_back(ordinary ? 0 : 1);
-  if (ordinary) return;
-  const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
-  for (size_t dim = 0; dim < strides.size(); ++dim) {
-    key.push_back(tensor.size(static_cast<int64_t>(dim)) == 1 ? 0 : strides[dim]);
-  }
-}
-
-// How many tensors of its size the optimizers keep for each parameter. Of an optimizer that EPL
-// does not know: two, as of Adam.
-std::map<std::string, int> states_kept(const Model& model) {
-  std::map<std::string, int> kept;
-  for (const auto& [name, parameter] : model.parameters()) {
-    for (size_t index : model.optimizers_of(parameter)) {
-      const ModelOptimizer& optimizer = *model.optimizers()[index];
-      const OptimizerRow* const row = optimizer.row();
-      const size_t group = optimizer.listed()[model.number_of(parameter, index)].group;
-      kept[name] +=
-          row == nullptr ? 2 : static_cast<int>(row->tensor_count(optimizer.options(group)));
-    }
-  }
-  return kept;
-}
-
-}  // namespace
 
 StepCache::Key StepCache::key_of(const Batch& batch) const {
   Key key;
-  for (const auto& tensor : batch) {
-    key.push_back(static_cast<int64_t>(tensor.scalar_type()));
-    key.push_back(static_cast<int64_t>(tensor.requires_grad()));
-    key.push_back(tensor.dim());
-    key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
-    append_order(tensor, key);
-  }
+  append_types(batch, key);
   subject_.model.append_modes(key);
   append_thread_modes(key);
   return key;
@@ -191,25 +139,19 @@ Capture StepCache::measure_again(Capture captured, const Batch& batch, double se
 Capture StepCache::choose_cuts(Capture captured, const Batch& batch, double seed) {
   if (chosen_ && chosen_->forward_calls == forward_calls(captured.graph)) return captured;
   captured = measure_again(std::move(captured), batch, seed);
-  chosen_ = choose_stages(captured.graph, subject_.model, subject_.config, subject_.job, rows_);
+  const Cluster& cluster = subject_.job.cluster();
+  const AutoStages choice =
+      choose_stages(captured.graph, cluster, subject_.config,
+                    {device_share_of_memory(subject_.config, cluster),
+                     most_state_per_parameter(subject_.model), rows_, cluster.local_devices()});
+  // All workers take that of worker 0.
+  chosen_ =
+      parse_auto_stages(text_of_first_worker(subject_.job, "stages", print_auto_stages(choice)));
+  if (cluster.worker_index == 0) std::clog << choice.explanation;
   return captured;
 }
 
 std::vector<int> StepCache::cuts() const { return chosen_ ? chosen_->cuts : std::vector<int>(); }
-
-namespace {
-
-MadeUnder scopes_of_leaves(const Graph& graph) {
-  MadeUnder scopes;
-  for (const auto& leaf : graph.leaves) {
-    const bool parameter = leaf.kind == Leaf::Kind::kParameter;
-    const auto scope = parameter ? made_under_split(leaf.tensor) : std::nullopt;
-    if (scope) scopes.emplace(leaf.value, *scope);
-  }
-  return scopes;
-}
-
-}  // namespace
 
 Capture StepCache::record(const Batch& batch, double seed) {
   const bool chooses =
@@ -222,7 +164,7 @@ Capture StepCache::record(const Batch& batch, double seed) {
   if (made_ == 0) {
     std::clog << describe_folding(captured.graph.taskgraphs, subject_.job.cluster());
   }
-  Placement found = place_step(captured.graph, scopes_of_leaves(captured.graph), cuts(),
+  Placement found = place_step(captured.graph, leaves_under_split(captured.graph), cuts(),
                                subject_.job.cluster(), subject_.config);
   EPL_CHECK(!placement_ || *placement_ == found,
             concat("the strategies ask for replicas of ", join(found.role_devices, " + "),
@@ -236,7 +178,7 @@ Capture StepCache::record(const Batch& batch, double seed) {
   if (copies && captured.unreplayable.empty()) {
     captured.unreplayable = writes_in_shared_memory(captured.graph);
   }
-  if (!averages() && !loss_is_sum_) {
+  if (!averages_gradients(subject_.config) && !loss_is_sum_) {
     loss_is_sum_ = loss_of_recorded(captured.graph, 0).kind == OverRows::kSum;
   }
   return captured;
@@ -307,33 +249,55 @@ StepRecording StepCache::recording_of(Graph whole) const {
   StepRecording step;
   step.whole = std::move(whole);
   step.cuts = cuts();
-  step.made_under = scopes_of_leaves(step.whole);
+  step.made_under = leaves_under_split(step.whole);
   return step;
 }
 
-CompiledStep StepCache::plan_once(const Batch& batch) {
+StepRecording StepCache::record_once(const Batch& batch) {
   const int times = times_of_rows(*placement_, subject_.job.cluster());
   Capture captured = probed_or_recorded(batch, times == 1 && has_recorded(batch));
-  if (!captured.unreplayable.empty()) throw CannotReplay(captured.unreplayable);
-  return compile(recording_of(std::move(captured.graph)), subject_.job.cluster(), subject_.config,
-                 compile_options());
+  EPL_CHECK(
+      captured.unreplayable.empty(),
+      concat("such a step runs as the plain program would, and what that needs is in no plan: ",
+             captured.unreplayable),
+      "epl::Trainer::forecast or what_fits", "a step that can be replayed (docs/trainer.md)");
+  return recording_of(std::move(captured.graph));
 }
 
-CompileOptions StepCache::compile_options() const {
+CompiledStep StepCache::plan_once(StepRecording step, const Config& config) const {
+  return compile(std::move(step), subject_.job.cluster(), config, compile_options(config));
+}
+
+CompileOptions StepCache::compile_options(const Config& config) const {
   CompileOptions options;
   options.device = subject_.model.device();
   using Clip = CompileOptions::Clip;
   const ClipOptions& asked = subject_.clipping;
   if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
   options.states_of = states_kept(subject_.model);
+  const bool offloads = !config.get<std::string>("offload.level").empty();
+  EPL_CHECK(!offloads || subject_.offload != nullptr, "nothing of this trainer rests in a file",
+            config.asked_by("offload.level"), "a trainer that is made with it");
+  if (offloads) options.offloaded = subject_.offload->offloaded(config);
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
+  options.updated_whole = updated_whole(subject_.model);
   return options;
 }
 
-bool StepCache::averages() const {
-  return subject_.config.get<std::string>("communication.gradients_reduce_method") == "mean";
+// Another trainer may have cut them before this one has run a step.
+PartsOfOwners StepCache::parts_of_owners() {
+  const GradientHistory& history = subject_.job.gradient_history();
+  PartsOfOwners parts(subject_.model, connections_.get(), history);
+  if (parts.empty() || connections_ != nullptr) return parts;
+  make_connections(parts.placement());
+  return {subject_.model, connections_.get(), history};
+}
+
+void StepCache::make_connections(const Placement& placement) {
+  if (connections_ != nullptr) return;
+  connections_ = std::make_unique<Connections>(subject_.job.links(subject_.config), placement);
 }
 
 // A step that runs plainly has no plan that would tell. What makes it one may also be what keeps
@@ -347,7 +311,7 @@ void StepCache::note_loss_of_plain(const Graph& recorded) {
     loss = loss_of_recorded(recorded, parts);
   } catch (const std::exception&) {
   }
-  tell_once(remark_on_loss(loss, parts, averages()), told_of_loss_);
+  tell_once(remark_on_loss(loss, parts, averages_gradients(subject_.config)), told_of_loss_);
 }
 
 void StepCache::tell_once(const std::string& remark, bool& told) const {
@@ -360,21 +324,17 @@ std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
   Recorded recorded = record_step(batch);
   const bool compares = subject_.config.get<bool>("gradient_checkpoint.check_gradients");
   StepRecording kept = compares ? recorded.step : StepRecording();
-  CompiledStep compiled =
-      compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, compile_options());
+  CompiledStep compiled = compile(std::move(recorded.step), subject_.job.cluster(), subject_.config,
+                                  compile_options(subject_.config));
   tell_once(compiled.loss_remark, told_of_loss_);
   tell_once(compiled.metrics_remark, told_of_metrics_);
-  LocalReplicas& replicas = subject_.replicas;
-  replicas.team.memory(0).trim();  // of what was freed since
-  if (connections_ == nullptr) {
-    connections_ = std::make_unique<Connections>(subject_.job.links(subject_.config), *placement_);
-  }
-  auto ready = std::make_unique<ReadyStep>(
-      std::move(compiled), recorded.capture,
-      BoundStep::Where{replicas, *connections_, exchange_options(subject_.config)});
+  subject_.replicas.team.memory(0).trim();  // of what was freed since
+  make_connections(*placement_);
+  if (subject_.offload != nullptr) subject_.offload->add_remarks(compiled.plan);
+  auto ready = std::make_unique<ReadyStep>(std::move(compiled), recorded.capture, where());
   ready->replayed = !recorded.comparable;
   if (compares && ready->compiled().run_again > 0) {
-    CompileOptions options = compile_options();
+    CompileOptions options = compile_options(subject_.config);
     options.keeps_all = true;
     ready->all_kept = std::make_unique<CompiledStep>(
         compile(std::move(kept), subject_.job.cluster(), subject_.config, options));
@@ -383,9 +343,13 @@ std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
 }
 
 std::unique_ptr<BoundStep> StepCache::bind(const CompiledStep& step) {
-  return std::make_unique<BoundStep>(
-      step.plan, bound_leaves(step),
-      BoundStep::Where{subject_.replicas, *connections_, exchange_options(subject_.config)});
+  return std::make_unique<BoundStep>(step.plan, bound_leaves(step), where());
+}
+
+BoundStep::Where StepCache::where() const {
+  const Offload* const offload = subject_.offload;
+  return {subject_.replicas, *connections_, exchange_options(subject_.config),
+          offload == nullptr ? nullptr : &offload->homes()};
 }
 
 bool StepCache::has_recorded(const Batch& batch) const {
@@ -507,11 +471,7 @@ void StepCache::drop_least_used() {
 void StepCache::warn_of_recording_again(const std::string& why) {
   constexpr int kOften = 3;
   if (++recorded_again_ != kOften) return;
-  std::clog << "epl: warning: the step was recorded again " << kOften
-            << " times, the last time since " << why
-            << ". Each time costs about two plain steps. To avoid it, return the value as a "
-            << "metric instead of reading it by item(), choose by torch::where instead of if, mask "
-            << "instead of selecting, and hand tensors in with the batch or copy_() into them.\n";
+  std::clog << "epl: " << remark_on_recording_again(kOften, why) << "\n";
 }
 
 }  // namespace epl

@@ -18,11 +18,13 @@
 
 #include "batch/written_batch.h"
 #include "capture/same_step.h"
+#include "compile/auto_stages.h"
 #include "compile/compile.h"
 #include "compile/placement.h"
-#include "driver/auto_stages.h"
 #include "driver/ready_step.h"
 #include "job/job.h"
+#include "model/owned_states.h"
+#include "offload/offload.h"
 #include "runtime/clip.h"
 
 namespace epl {
@@ -45,6 +47,7 @@ class StepCache {
     // The gradient of a micro batch's loss, where every device is a replica; a loss scale changes
     // it.
     std::function<double()> plain_seed;
+    Offload* offload = nullptr;  // null where nothing is offloaded
   };
   explicit StepCache(const Subject& subject) : subject_(subject) {}
 
@@ -59,9 +62,11 @@ class StepCache {
   // A compiled step, which outlives it, on the devices of this worker.
   std::unique_ptr<BoundStep> bind(const CompiledStep& step);
 
-  // What a step for this batch would run: recorded for it, as find() does, and kept nowhere. Throws
-  // CannotReplay where such a step runs plainly. After placement().
-  CompiledStep plan_once(const Batch& batch);
+  // What a step for this batch is: recorded, as find() does, and kept nowhere. Throws epl::Error
+  // where such a step runs plainly. After placement().
+  StepRecording record_once(const Batch& batch);
+  // What it would run, with a configuration that does not change what is recorded.
+  CompiledStep plan_once(StepRecording step, const Config& config) const;
   // What the last recorded run took of memory besides what was there before.
   int64_t recording_bytes() const { return recording_bytes_; }
 
@@ -108,6 +113,10 @@ class StepCache {
   bool loss_is_sum() const { return loss_is_sum_; }
   // Whether this parameter had a gradient in an earlier step; notes whether it has one now.
   bool had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one);
+  // Parameters of which workers update parts (zero.level), in the order of the model.
+  PartsOfOwners parts_of_owners();
+  // Beside a step: brings whole states of optimizers together. All workers call it.
+  void gather_owned_states(StatesTo to) { parts_of_owners().gather_states(to); }
   // Where workers first meet in a step that is replayed without guards; null before there was one.
   Communicator* first_of_gradients() const;
   // Whether the devices could also run the function itself: each one has whole micro batches.
@@ -144,11 +153,12 @@ class StepCache {
   StepRecording recording_of(Graph whole) const;
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
-  CompileOptions compile_options() const;
+  CompileOptions compile_options(const Config& config) const;
+  BoundStep::Where where() const;
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void agree_that_it_changes(bool changed, const Batch& batch, int64_t step);
-  bool gathers() const;   // parameters are brought to all workers after each step
-  bool averages() const;  // gradients are reduced by their mean
+  void make_connections(const Placement& placement);  // where there are none yet
+  bool gathers() const;  // parameters are brought to all workers after each step
   void bring_home();
   void forget_all();
   void forget_out_of_date();

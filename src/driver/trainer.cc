@@ -44,6 +44,7 @@ StepResult Trainer::Impl::step_with(StepInput& input) {
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
     StepResult result = step(input, given);
+    if (offload != nullptr) offload->rest();
     result.seconds = seconds_since(begin);
     tell_of_casts();
     return result;
@@ -83,6 +84,10 @@ void Trainer::Impl::look_at_parameters() {
   const bool looks = steps < 3 || steps % kSometimes == 0;
   const bool alike = job->workers() != nullptr && !step_cache.placement_known().has_roles();
   parameters_before = looks && alike ? checksum_of_parameters(model) : 0;
+  if (!alike || config.get<std::string>("zero.level").empty()) return;
+  // What one worker alone has changed its owners would hand to the others, and nobody would notice.
+  if (!looks) parameters_before = sampled_checksum(model);
+  states_before = std::exchange(gathered_states, false) ? 0 : fingerprint_of_states(model);
 }
 
 StepReport Trainer::Impl::report_of(double loss, const DeviceBatches& batches) const {
@@ -104,6 +109,7 @@ StepReport Trainer::Impl::report_of(double loss, const DeviceBatches& batches) c
     report.rows += has_rows ? static_cast<double>(batch[0].size(0)) : 0;
   }
   report.parameters = parameters_before;
+  report.states = states_before;
   return report;
 }
 
@@ -134,6 +140,7 @@ void for_each(const DeviceBatches& batches, const std::function<void(const Batch
 
 StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
   step_cache.begin_step();
+  if (offload != nullptr) offload->settle();
   ignored_before = ignored_targets_seen();
   given.seen = input.sample();
   given.whole = input.whole();
@@ -193,19 +200,36 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   if (verifies()) {
     Batch scratch;
     const ReadyStep& first = step_cache.find(rows_of(batches, 0, 0, scratch), 0, steps);
+    step_cache.gather_owned_states(StatesTo::kAll);  // the plain program updates all
     plain = run_beside(replayed(first), batches, first.snapshot());
   }
   run_all_kept(batches);
+  if (offload != nullptr) offload->rest();  // of what was read as a whole
   const std::vector<DeviceRun> runs = run(batches);
   ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);
-  keep_laps();
+  laps.keep(job->team(), offload.get());
   const torch::NoGradGuard no_grad;
   if (plain && !result.skipped) compare(replayed(ready), *plain, result.loss);
   if (verifies()) ++verified;
   ++steps;
   ++replicas.step;
   return result;
+}
+
+void Trainer::Impl::run_all_kept(const DeviceBatches& batches) {
+  all_kept.forget();
+  if (!config.get<bool>("gradient_checkpoint.check_gradients")) return;
+  Batch scratch;
+  ReadyStep& ready = step_cache.find(rows_of(batches, 0, 0, scratch), 0, steps);
+  const std::unique_ptr<CompiledStep> compiled = std::move(ready.all_kept);
+  if (compiled == nullptr) return;
+  const auto bind = [&] { return step_cache.bind(*compiled); };
+  const auto run_bound = [&](BoundStep& bound) {
+    std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
+    run_devices(bound, ready.draws_random_numbers(), batches, runs);
+  };
+  all_kept.run({bind, run_bound, replicas, devices(), ready.snapshot(), end_request(ready)});
 }
 
 ReplayedStep Trainer::Impl::replayed(const ReadyStep& ready) {
@@ -218,24 +242,6 @@ void Trainer::Impl::release_once(const ReadyStep& ready) {
   if (job->workers() == nullptr || released == step_cache.made()) return;
   released = step_cache.made();
   release_what_others_hold(model, ready.bound());
-}
-
-void Trainer::Impl::keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs) {
-  const Placement& placement = ready.placement();
-  timeline = Timeline();
-  timeline.title = concat("step ", steps);
-  if (placement.is_pipeline()) {
-    timeline.title += concat(", ", ready.plan().schedule.strategy, ", ", placement.stages(),
-                             " stages, ", ready.plan().micro_batches, " micro batches");
-  }
-  for (size_t i = 0; i < runs.size(); ++i) {
-    std::string name = concat("device ", replicas.first + static_cast<int>(i));
-    if (placement.is_pipeline()) {
-      name += concat(", stage ", placement.stage_of(ready.place(static_cast<int>(i)).role));
-    }
-    timeline.devices.push_back({std::move(name), runs[i].spans});
-  }
-  timeline.seconds = seconds_since_begin();
 }
 
 Trainer::Trainer(std::vector<NamedModule> modules, OptimizerList optimizers, StepFunction step,

@@ -17,11 +17,13 @@ StateMap Trainer::Impl::state_map() const {
   const Placement placement = last == nullptr ? Placement() : last->placement();
   StateMap map = state_of(model, job->gradient_history(), placement);
   if (last != nullptr) map.place(last->plan());
+  if (offload != nullptr) offload->mark(map, last == nullptr ? nullptr : &last->plan());
   return map;
 }
 
-// Whoever runs the network by itself would compute with zeros.
+// Whoever runs the network by itself would compute with zeros, or with what was lost.
 void Trainer::Impl::check_all_is_here(const std::string& who) const {
+  if (offload != nullptr) offload->homes().check_written();
   const ReadyStep* last = step_cache.last();
   if (last == nullptr || job->workers() == nullptr || released < 0) return;
   const int64_t bytes =
@@ -83,6 +85,16 @@ void Trainer::gather_parameters() {
   if (last != nullptr) last->bound().gather(Gather::kAll);
 }
 
+void Trainer::gather_optimizer_states() { impl_->bring_states_to_first_worker(); }
+
+// Those of owners come together first, then those of stages.
+void Trainer::Impl::bring_states_to_first_worker() {
+  gathered_states = true;
+  step_cache.gather_owned_states(StatesTo::kFirst);
+  const ReadyStep* const last = step_cache.last();
+  if (last != nullptr) epl::bring_states_to_first_worker(model, last->bound(), state_map());
+}
+
 std::string Trainer::plan() const {
   EPL_CHECK(impl_->step_cache.last() != nullptr, "there is no plan before the first step",
             "epl::Trainer::plan", "call it after step()");
@@ -123,11 +135,10 @@ void Trainer::Impl::go_on_from(const SavedProgress& saved) {
 void Trainer::save(const std::string& path) const {
   Job& job = *impl_->job;
   job.watch().doing(impl_->steps, "save");
+  if (impl_->offload != nullptr) impl_->offload->homes().check_written();
   impl_->released = -1;
-  if (const ReadyStep* last = impl_->step_cache.last()) {
-    last->bound().gather(Gather::kAll);
-    bring_states_to_first_worker(impl_->model, last->bound(), impl_->state_map());
-  }
+  if (const ReadyStep* last = impl_->step_cache.last()) last->bound().gather(Gather::kAll);
+  impl_->bring_states_to_first_worker();
   if (job.cluster().worker_index != 0) return;
   save_checkpoint(path, impl_->progress(),
                   [&](torch::serialize::OutputArchive& archive) { impl_->model.save(archive); });

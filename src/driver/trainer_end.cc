@@ -3,9 +3,11 @@
 
 #include "base/check.h"
 #include "driver/trainer_impl.h"
+#include "model/owned_states.h"
 #include "runtime/finite_gradients.h"
 #include "runtime/merge_outputs.h"
 #include "runtime/step_end.h"
+#include "runtime/step_timeline.h"
 
 namespace epl {
 
@@ -24,17 +26,6 @@ std::string parts_that_are_not_finite(const std::vector<DeviceRun>& runs, int fi
     }
   }
   return others && !first.empty() ? concat(" (that of ", first, "; others are finite)") : "";
-}
-
-std::string infinite_gradient(const StepGradients& gradients) {
-  const std::vector<at::Tensor> all = gradients.of_devices();
-  size_t next = 0;
-  for (const auto& entry : gradients.entries()) {
-    for (size_t part = 0; part < entry.parts.size(); ++part, ++next) {
-      if (!are_finite({all[next]})) return entry.name;
-    }
-  }
-  return "";  // it is that of another worker
 }
 
 }  // namespace
@@ -75,7 +66,8 @@ class Trainer::Impl::End final : public StepEnd {
     result.loss = trainer_.meet_after_run(merged_loss(runs_, ready_.plan()), batches_);
     result.metrics =
         merge_metrics(runs_, {ready_.plan(), trainer_.job->workers(), ready_.place(0).replica});
-    trainer_.keep_timeline(ready_, runs_);
+    trainer_.timeline = timeline_of(trainer_.steps, ready_.bound(), runs_, trainer_.replicas.first);
+    trainer_.timeline.seconds = trainer_.seconds_since_begin();
   }
 
   bool accepts_loss() override { return trainer_.check_finite(result, runs_); }
@@ -84,11 +76,19 @@ class Trainer::Impl::End final : public StepEnd {
     using Kind = Instruction::Kind;
     const bool complete = phase.kind == Kind::kCheck || phase.kind == Kind::kUpdate ||
                           (phase.kind == Kind::kClip && phase.over == Instruction::Over::kAll);
-    if (complete) trainer_.compare_with_all_kept(ready_.bound());
+    if (complete) {
+      trainer_.all_kept.compare(ready_.bound(), trainer_.replicas.first, trainer_.steps,
+                                trainer_.config);
+    }
     const bool clips_replicas =
         phase.kind == Instruction::Kind::kClip && phase.over == Instruction::Over::kReplica;
     if (clips_replicas) trainer_.tell_of_local_clipping(ready_.plan().replicas);
+    if (phase.kind == Kind::kGather) trainer_.job->watch().doing(trainer_.steps, "gather");
     if (phase.kind != Instruction::Kind::kUpdate) return;
+    // Reductions were about the same gradients on all workers.
+    ready_.settle_owners(trainer_.job->gradient_history());
+    keep_owned_states(trainer_.model, ready_.bound().connections(),
+                      ready_.bound().gradients().held());
     trainer_.job->watch().doing(trainer_.steps, "update");
     update_.kind = Span::Kind::kUpdate;
     update_.begin = trainer_.seconds_since_begin();
@@ -99,7 +99,7 @@ class Trainer::Impl::End final : public StepEnd {
       update_.end = trainer_.seconds_since_begin();
       for (auto& device : trainer_.timeline.devices) device.spans.push_back(update_);
     }
-    if (phase.kind == Instruction::Kind::kGather) {
+    if (phase.kind == Instruction::Kind::kGather && phase.over == Instruction::Over::kRoles) {
       const bool all = trainer_.config.get<bool>("pipeline.gather_parameters");
       all ? trainer_.tell_what_is_fetched(ready_) : trainer_.release_once(ready_);
     }
@@ -122,23 +122,12 @@ StepEndRequest Trainer::Impl::end_request(const ReadyStep& ready) {
   return request;
 }
 
-// All workers have skipped the step, or none. A scale that cannot shrink is not to blame: the next
-// step would be skipped as well.
+// All workers have skipped the step, or none.
 void Trainer::Impl::loss_scale_ends_step(StepResult& result,
                                          const std::function<std::string()>& culprit) {
   if (!mixed) return;
   result.loss_scale = mixed->scale.value();
-  const bool may_throw = config.get<std::string>("debug.nan_loss") == "error";
-  if (result.skipped && may_throw && !mixed->scale.can_shrink()) {
-    const std::string name = culprit();
-    throw Error(
-        concat("in step ", steps, name.empty() ? " a gradient" : " the gradient of `", name,
-               name.empty() ? "" : "`", " is not finite, and the loss scale of ", result.loss_scale,
-               " gets no smaller; the parameters are as before the step"),
-        config.asked_by("debug.nan_loss"),
-        "a smaller learning rate, operators that have a derivative everywhere, "
-        "amp.loss_scale = \"dynamic\" where it is a number, or debug.nan_loss = \"skip\"");
-  }
+  if (result.skipped) check_skipped_step(*mixed, steps, config, culprit);
   mixed->scale.step_ended(!result.skipped);
   if (result.skipped) tell_of_skipped_step(result);
 }

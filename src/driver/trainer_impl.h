@@ -1,7 +1,8 @@
 // Trainer::Impl: what a trainer is made of. One step is: cut the batch (trainer.cc), run it on all
 // devices by a recording that is right for it (trainer_run.cc) and end it as its plan says
 // (trainer_end.cc), or run it as the plain program does (trainer_plain.cc); where asked, compare
-// the two (verify/replayed_step.h). What a user hears of it stands in trainer_remarks.cc.
+// the two (verify/replayed_step.h), or one that computes again with one that keeps all
+// (verify/all_kept.h). What a user hears of it stands in trainer_remarks.cc.
 #pragma once
 
 #include <epl/env.h>
@@ -15,20 +16,23 @@
 #include <set>
 #include <vector>
 
+#include "amp/mixed_precision.h"
 #include "base/check.h"
 #include "batch/given_batch.h"
 #include "batch/readers.h"
 #include "batch/step_input.h"
-#include "driver/clip_options.h"
-#include "driver/mixed_precision.h"
+#include "config/settings.h"
 #include "driver/step_cache.h"
+#include "footprint/step_memory.h"
 #include "job/agreement.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "model/model_state.h"
+#include "offload/offload.h"
 #include "plain/plain_run.h"
 #include "runtime/step_end.h"
 #include "state/checkpoint_file.h"
+#include "verify/all_kept.h"
 #include "verify/replayed_step.h"
 
 namespace epl {
@@ -44,10 +48,12 @@ struct Trainer::Impl {
         model(*owned_model),
         mixed(mixed_precision(config)),
         function(in_mixed_precision(std::move(step), mixed)),
-        clipping(clip_options(trainer_options)),
+        clipping(checked({trainer_options.clip_grad_norm, trainer_options.clip_norm_type,
+                          trainer_options.clip_grad_value})),
+        offload(Offload::make(config, *job, model)),
         replicas(job->team(), model.device(), job->cluster().first_device()),
-        step_cache(
-            {model, function, config, *job, replicas, clipping, [this] { return plain_seed(); }}) {
+        step_cache({model, function, config, *job, replicas, clipping,
+                    [this] { return plain_seed(); }, offload.get()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
     job->count(model.holders());
     if (mixed) tell_of_speed();
@@ -89,10 +95,8 @@ struct Trainer::Impl {
   void run_once(ReadyStep& ready, const DeviceBatches& batches, std::vector<DeviceRun>& runs);
   void run_devices(BoundStep& bound, bool draws, const DeviceBatches& batches,
                    std::vector<DeviceRun>& runs);
-  // --- gradient_checkpoint.check_gradients: trainer_check.cc
-  // Runs the step without recomputation, where that is due, and sets all back that it changed.
+  // gradient_checkpoint.check_gradients: runs the step without recomputation, where that is due.
   void run_all_kept(const DeviceBatches& batches);
-  void compare_with_all_kept(const BoundStep& bound);
   void check_replay(ReadyStep& ready, const DeviceBatches& batches,
                     const std::vector<DeviceRun>& runs);
   bool check_finite(const StepResult& result, const std::vector<DeviceRun>& runs) const;
@@ -101,18 +105,17 @@ struct Trainer::Impl {
   StepResult end_step(ReadyStep& ready, const std::vector<DeviceRun>& runs,
                       const DeviceBatches& batches);
   bool verifies() const { return verified < config.get<int64_t>("debug.verify_steps"); }
-  void keep_timeline(const ReadyStep& ready, const std::vector<DeviceRun>& runs);
   // Where parameters, buffers and optimizers' states lie, after the last step.
   StateMap state_map() const;
 
-  // --- memory: trainer_memory.cc
-  void begin_laps();  // of the devices' accounts, before a step runs
-  void keep_laps();
-  MemoryReport forecast_of(const Plan& plan, const Placement& placement) const;
-  void add_measured(MemoryReport& report) const;
+  // --- a step that is planned and not run: trainer_memory.cc
+  class PlannedBatch;
+  MemorySubject memory_subject() const { return {model, *job, config, offload.get()}; }
   MemoryReport forecast(const Batch& batch);
+  FittingReport what_fits(const Batch& batch, int64_t limit);
 
   void check_all_is_here(const std::string& who) const;
+  void bring_states_to_first_worker();
   SavedProgress progress() const;  // what a file has besides the model
   void go_on_from(const SavedProgress& saved);
   void release_once(const ReadyStep& ready);  // what only other workers hold
@@ -143,6 +146,7 @@ struct Trainer::Impl {
     kWholeBatch
   };
   bool tells(Remark remark) { return told.insert(remark).second; }
+  static void tell(const std::string& text);
   void tell_of_batch_gradient();
   void tell_of_whole_batch(const GivenBatch& given);
   void tell_of_ignored_targets(int64_t parts);  // micro batches x replicas
@@ -155,18 +159,16 @@ struct Trainer::Impl {
   void tell_of_skipped_step(const StepResult& result);
 
   int devices() const { return job->cluster().total_gpu_num; }
-  bool takes_mean() const {
-    return config.get<std::string>("communication.gradients_reduce_method") == "mean";
-  }
   // The gradient of the loss of one micro batch where every device is a replica of its own.
-  double plain_seed() const {
-    const auto parts = static_cast<double>(config.get<int64_t>("pipeline.num_micro_batch"));
-    return takes_mean() ? loss_scale() / (parts * devices()) : loss_scale();
+  double plain_seed() const { return plain_seed(config, loss_scale()); }
+  double plain_seed(const Config& of, double scale) const {
+    const auto parts = static_cast<double>(of.get<int64_t>("pipeline.num_micro_batch"));
+    return averages_gradients(of) ? scale / (parts * devices()) : scale;
   }
   double loss_scale() const { return mixed ? mixed->scale.value() : 1; }
   // What a replica's own gradient is of the one that it hands in: its share of the mean.
   double local_scale(const ReadyStep& ready) const {
-    return takes_mean() ? ready.plan().replicas : 1;
+    return averages_gradients(config) ? ready.plan().replicas : 1;
   }
 
   const std::shared_ptr<Job> job;  // with the process's other trainers
@@ -176,23 +178,25 @@ struct Trainer::Impl {
   std::optional<MixedPrecision> mixed;
   const StepFunction function;  // in mixed precision, where there is one
   const ClipOptions clipping;
+  const std::unique_ptr<Offload> offload;  // null where nothing is offloaded
   int64_t steps = 0;
   bool met = false;  // the other workers have the same model and plan
   LocalReplicas replicas;
   StepCache step_cache;
-  std::vector<at::Tensor> gradients_all_kept;  // of devices, until those of the step are compared
-  int64_t verified = 0;                        // steps that were compared with the plain program
-  const Batch* step_batch = nullptr;           // while a step runs: what was handed in
-  double parameters_before = 0;  // their checksum before this step, where it is looked at
-  bool plain_next = false;       // some worker wants the next step to run plainly
-  bool all_recorded = false;     // before there is a plan: all workers can make it
+  AllKeptGradients all_kept;
+  int64_t verified = 0;               // steps that were compared with the plain program
+  const Batch* step_batch = nullptr;  // while a step runs: what was handed in
+  double parameters_before = 0;       // their checksum before this step, where it is looked at
+  double states_before = 0;           // of optimizers, likewise
+  bool gathered_states = false;       // since the last step: worker 0 has others than the rest
+  bool plain_next = false;            // some worker wants the next step to run plainly
+  bool all_recorded = false;          // before there is a plan: all workers can make it
   std::set<Remark> told;
   int64_t ignored_before = 0;  // targets that were, before this step
   int64_t loads = 0;           // calls of load()
   int64_t released = -1;       // recordings when the pieces of other workers were last released
   Timeline timeline;           // of the last step
-  // By device of this worker: bytes that it held at once in the last step that was replayed.
-  std::vector<int64_t> most_held;
+  DeviceLaps laps;             // of the last step that was replayed
   std::chrono::steady_clock::time_point begun;
   const int exceptions_at_start = std::uncaught_exceptions();
 };

@@ -1,4 +1,5 @@
-// trainer.forecast() and trainer.memory(): what they say, and that a forecast leaves no trace.
+// trainer.forecast(), what_fits() and memory(): what they say, and that what is asked beside steps
+// leaves no trace.
 #include "driver/test_trainer.h"
 #include "runtime/device_memory.h"
 
@@ -167,6 +168,110 @@ TEST_F(TrainerMemory, KnowsWhatKernelsHoldBesides) {
   const auto& device = report.workers.at(0).devices.at(0);
   EXPECT_GT(device.bytes[MemoryKind::kWorkspace], 0) << report.str();
   EXPECT_FALSE(device.workspace_at.empty());
+}
+
+// --- what would fit
+// -------------------------------------------------------------------------------
+
+TEST_F(TrainerMemory, WhatFitsLeavesNoTrace) {
+  BusyTask task;
+  Trainer trainer = task.trainer();
+  task.net->parameters()[0].mutable_grad() = torch::ones({8, 6});
+  const Batch batch = some_rows();
+  const Tensor rows = batch[0].clone();
+  const std::vector<Tensor> before = task.all();
+  EXPECT_GT(trainer.what_fits(batch, 1).rows.size(), 3U);
+  EXPECT_TRUE(same(task.all(), before));
+  EXPECT_TRUE(batch[0].equal(rows));
+  trainer.step(batch);
+  const std::vector<Tensor> trained = task.all();
+  trainer.what_fits(some_rows(2), 1);
+  EXPECT_TRUE(same(task.all(), trained)) << "between steps";
+}
+
+TEST_F(TrainerMemory, TrainingGoesOnAsWithoutAskingWhatFits) {
+  const auto train = [](bool asks) {
+    BusyTask task;
+    Trainer trainer = task.trainer();
+    for (int step = 0; step < 4; ++step) {
+      if (asks) trainer.what_fits(some_rows(step == 2 ? 7 : 1), 1);
+      trainer.step(some_rows(static_cast<uint64_t>(step)));
+    }
+    return task.all();
+  };
+  EXPECT_TRUE(same(train(true), train(false)));
+}
+
+const FittingChange* row_named(const FittingReport& report, const std::string& name) {
+  for (const FittingChange& row : report.rows) {
+    if (row.str() == name) return &row;
+  }
+  return nullptr;
+}
+
+// What changes more than the order of sums is not recommended where something else fits.
+TEST_F(TrainerMemory, WhatFitsMarksWhatChangesNumbers) {
+  BusyTask task;
+  Trainer trainer = task.trainer();
+  const FittingReport report = trainer.what_fits(some_rows(), 1);
+  const FittingChange* const micro = row_named(report, "pipeline.num_micro_batch = 2");
+  ASSERT_NE(micro, nullptr) << report.str();
+  EXPECT_TRUE(micro->changes_numbers);
+  EXPECT_EQ(micro->note,
+            "other numbers: batch norm of fewer rows; sums and random numbers in another order");
+  const FittingChange* const lower = row_named(report, "amp.level = \"O1\"");
+  ASSERT_NE(lower, nullptr) << report.str();
+  EXPECT_TRUE(lower->changes_numbers);
+  // Where oneDNN has begun to compute on tiles, no product in bfloat16 may run.
+  EXPECT_TRUE(lower->bytes > 0 || lower->note.find("tiles") != std::string::npos) << lower->note;
+  const FittingChange* const again = row_named(report, "gradient_checkpoint.type = \"auto\"");
+  ASSERT_NE(again, nullptr) << report.str();
+  EXPECT_FALSE(again->changes_numbers);
+  EXPECT_EQ(row_named(report, "zero.level = \"v0\""), nullptr) << "on one worker";
+}
+
+// Twice the micro batches of a mean that are summed up have twice the gradients.
+TEST_F(TrainerMemory, WhatFitsKnowsLossesThatPartsDoNotAddUpTo) {
+  for (const char* method : {"mean", "sum"}) {
+    for (const bool sums : {false, true}) {
+      init(Config{{"communication.gradients_reduce_method", method}});
+      auto net = std::make_shared<torch::nn::LinearImpl>(6, 4);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      Trainer trainer(net, optimizer, [&](const Batch& batch) {
+        const Tensor squares = net->forward(batch[0]).square();
+        return sums ? squares.sum() : squares.mean();
+      });
+      const FittingReport report = trainer.what_fits(some_rows(), 1);
+      const FittingChange* const micro = row_named(report, "pipeline.num_micro_batch = 2");
+      ASSERT_NE(micro, nullptr) << report.str();
+      EXPECT_EQ(micro->changes_numbers, sums != (std::string(method) == "sum")) << report.str();
+    }
+  }
+}
+
+TEST_F(TrainerMemory, WhatFitsCutsNoOddRows) {
+  BusyTask task;
+  Trainer trainer = task.trainer();
+  const FittingReport report = trainer.what_fits({torch::randn({7, 6})}, 1);
+  EXPECT_EQ(row_named(report, "pipeline.num_micro_batch = 2"), nullptr) << report.str();
+}
+
+TEST_F(TrainerMemory, WhatFitsIsRefusedForStepsThatRunPlainly) {
+  BusyTask task(/*through_pointer=*/true);
+  Trainer trainer = task.trainer();
+  EXPECT_NE(error_of([&] {
+              trainer.what_fits(some_rows(), 1);
+            }).find("such a step runs as the plain program would"),
+            std::string::npos);
+}
+
+TEST_F(TrainerMemory, ALimitThatCannotBeKeptNamesWhatFits) {
+  init(Config{{"memory.limit", 1}});
+  BusyTask task;
+  Trainer trainer = task.trainer();
+  const std::string message = error_of([&] { trainer.step(some_rows()); });
+  EXPECT_NE(message.find("trainer.what_fits(batch, limit)"), std::string::npos) << message;
+  EXPECT_EQ(trainer.what_fits(some_rows(), 1).rows.at(0).note, "without memory.limit");
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ PlainRunRequest Trainer::Impl::plain_request(const DeviceBatches& batches, doubl
                        !config.get<bool>("communication.clip_after_allreduce");
   if (!locally) return request;
   tell_of_local_clipping(request.devices);
-  const double scale = takes_mean() ? request.devices : 1;
+  const double scale = averages_gradients(config) ? request.devices : 1;
   request.clip_replica = [this, scale](const std::vector<at::Tensor>& gradients) {
     // Clipping by value would hide that they are not finite.
     if (!mixed || are_finite(gradients)) clip_gradients(gradients, clipping, scale, loss_scale());
@@ -55,7 +55,7 @@ double Trainer::Impl::loss_of(const PlainRun& plain, int plain_devices) const {
     for (double each : run.losses) loss += each / parts;
   }
   const bool divided = plain_devices > 1 || devices() == 1;
-  const bool is_sum = divided && !takes_mean() && step_cache.loss_is_sum();
+  const bool is_sum = divided && !averages_gradients(config) && step_cache.loss_is_sum();
   return is_sum ? loss * (micro_batches * devices()) : loss;
 }
 
@@ -105,10 +105,15 @@ bool Trainer::Impl::update_by(PlainRun& plain, const PlainRunRequest& request, S
   span.kind = Span::Kind::kUpdate;
   span.begin = seconds_since_begin();
   job->watch().doing(steps, "update");
-  const auto had_gradient = [&](const auto& name, const auto& parameter, bool has_one) {
+  PlainUpdate update;
+  update.had_gradient = [&](const auto& name, const auto& parameter, bool has_one) {
     return step_cache.had_gradient(name, parameter, has_one);
   };
-  update_plainly(model, plain, had_gradient, job->team());
+  const PartsOfOwners parts = step_cache.parts_of_owners();
+  update.owned_here = [&](const at::Tensor& parameter) { return parts.owned(parameter); };
+  parts.keep_states();
+  update_plainly(model, plain, update, job->team());
+  parts.gather_parameters();
   span.end = seconds_since_begin();
   for (auto& device : timeline.devices) device.spans.push_back(span);
   return true;
@@ -123,7 +128,9 @@ void Trainer::Impl::make_plan(const DeviceBatches& batches) {
   try {
     ReadyStep& ready = step_cache.find(batches[0][0], 0, steps);
     ready.replayed = true;  // its batch has been trained on
+    const bool agrees = !met;
     agree_on_plan(ready);
+    if (agrees) ready.settle_owners(job->gradient_history());
   } catch (const CannotReplay&) {
   }
 }

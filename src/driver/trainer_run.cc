@@ -1,12 +1,10 @@
-#include <algorithm>
-#include <cmath>
-
 #include "base/check.h"
 #include "batch/readers.h"
 #include "driver/trainer_impl.h"
 #include "job/agreement.h"
 #include "ops/facts.h"
 #include "program/text.h"
+#include "verify/recorded_loss.h"
 
 namespace epl {
 namespace {
@@ -141,7 +139,7 @@ void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
 void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
   agree_on_plan(ready);
-  begin_laps();
+  DeviceLaps::begin(job->team(), offload.get());
   run_devices(ready.bound(), ready.draws_random_numbers(), batches, runs);
   tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
   if (!ready.replayed) check_replay(ready, batches, runs);
@@ -151,7 +149,8 @@ void Trainer::Impl::run_devices(BoundStep& bound, bool draws, const DeviceBatche
                                 std::vector<DeviceRun>& runs) {
   bound.hand_out_state();
   if (draws) replicas.begin_step();
-  bound.begin(steps, loss_scale());
+  const bool compares = verifies() || config.get<bool>("gradient_checkpoint.check_gradients");
+  bound.begin(steps, loss_scale(), /*sums_to_all=*/compares);
   job->watch().doing(steps, "compute");
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;
@@ -178,41 +177,15 @@ void Trainer::Impl::run_devices(BoundStep& bound, bool draws, const DeviceBatche
   }
 }
 
-// The recorded run and its replay read the same batch and draw the same numbers; devices other than
-// the first draw their own. Devices that share the rows have each an addend of the loss.
 void Trainer::Impl::check_replay(ReadyStep& ready, const DeviceBatches& batches,
                                  const std::vector<DeviceRun>& runs) {
   ready.replayed = true;
-  const int per_device = ready.plan().micro_batches;
-  const PlanOutput& output = ready.plan().loss;
-  const int wanted = output.merge == SliceMerge::kSum ? output.devices : 1;
-  const size_t slices = slices_of(batches, ready.placement());
-  const size_t replica = static_cast<size_t>(ready.sample / per_device) / slices;
-  bool random = draws_random_numbers(ready.compiled().graph);
-  double loss = 0;
-  int found = 0;
-  for (int device = 0; device < replicas.size() && found < wanted; ++device) {
-    const auto batch = batch_of(device, ready.placement(), job->cluster());
-    const bool computes = ready.place(device).role == output.role;
-    if (!computes || !batch || *batch / slices != replica) continue;
-    loss +=
-        runs[static_cast<size_t>(device)].losses[static_cast<size_t>(ready.sample % per_device)];
-    random &= wanted > 1 || replicas.first + device != 0;
-    ++found;
-  }
-  if (found < wanted || random) return;
-  const double recorded = ready.recorded_loss();
-  // Parts of a sum are rounded to the lower precision.
-  const bool rounds = ready.plan().scales_loss() && (ready.placement().splits() || slices > 1);
-  const double tolerance = rounds ? 5e-2 : 1e-3;
-  const bool equal = std::abs(loss - recorded) <= tolerance * std::max(1.0, std::abs(recorded)) ||
-                     (std::isnan(loss) && std::isnan(recorded)) || loss == recorded;
-  if (equal) return;
+  const std::optional<Error> fault = unlike_recorded(
+      {ready.recorded_loss(), ready.sample, ready.compiled(), ready.bound(), job->cluster()},
+      batches, runs);
+  if (!fault) return;
   step_cache.forget(ready);
-  throw Error(concat("the recorded step gives a loss of ", loss, " when it is replayed, but gave ",
-                     recorded, " when it was recorded"),
-              "epl::Trainer::step",
-              "tensors that the step fills through data_ptr() or accessor() belong into the batch");
+  throw Error(*fault);
 }
 
 }  // namespace epl

@@ -55,6 +55,11 @@ bool same_on_all_workers(Job& job, const std::string& what, const std::string& t
                      [&](const std::string& hash) { return hash == hashes[0]; });
 }
 
+std::string text_of_first_worker(Job& job, const std::string& what, const std::string& text) {
+  if (job.membership() == nullptr) return text;
+  return job.membership()->exchange(job.next_key(what), text)[0];
+}
+
 std::vector<StepReport> exchange_reports(Communicator& workers, const StepReport& mine) {
   constexpr int64_t kNumbers = sizeof(StepReport) / sizeof(double);
   const auto count = static_cast<size_t>(workers.size());
@@ -88,6 +93,9 @@ void check_reports(const std::vector<StepReport>& reports, int64_t step) {
       {&StepReport::parameters, "other parameters",
        "parameters that are changed on all workers alike, and by the trainer: a file that is "
        "loaded or a layer that is set anew on one worker alone moves them apart"},
+      {&StepReport::states, "other states of its optimizers",
+       "torch::load(optimizer, ...) on all workers, or on none: with zero.level each goes on with "
+       "its part of them"},
   };
   for (const Question& question : kQuestions) {
     for (size_t worker = 1; worker < reports.size(); ++worker) {
@@ -174,6 +182,36 @@ double checksum_of_parameters(const Model& model) {
     if (tensor.layout() == c10::kStrided) sum += tensor.detach().sum(at::kDouble).item<double>();
   }
   return sum;
+}
+
+double sampled_checksum(const Model& model) {
+  const c10::AutoGradMode no_grad(false);
+  OptionsHash hash;
+  for (const auto& [name, tensor] : model.parameters()) {
+    const bool readable = tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
+                          tensor.scalar_type() == at::kFloat && tensor.numel() > 0 &&
+                          tensor.is_non_overlapping_and_dense();
+    if (!readable) continue;
+    const float* const data = tensor.data_ptr<float>();
+    const int64_t last = tensor.numel() - 1;
+    for (int64_t i = 0; i <= 8; ++i) hash.add(data[last / 8 * i]);
+    hash.add(data[last]);
+  }
+  return hash.value();
+}
+
+double fingerprint_of_states(const Model& model) {
+  OptionsHash hash;
+  for (const auto& optimizer : model.optimizers()) {
+    if (optimizer->row() == nullptr) continue;
+    for (size_t number = 0; number < optimizer->listed().size(); ++number) {
+      const ParameterState state = optimizer->state(number);
+      if (!state.exists || optimizer->is_partial(number)) continue;
+      hash.add(static_cast<double>(number));
+      if (state.step != nullptr) hash.add(static_cast<double>(*state.step));
+    }
+  }
+  return hash.value();
 }
 
 std::string describe_model(const Model& model) {

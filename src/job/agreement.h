@@ -18,6 +18,9 @@ void check_same_on_all_workers(Job& job, const std::string& what, const std::str
 // Whether all workers have the same text. All of them call it and get the same answer.
 bool same_on_all_workers(Job& job, const std::string& what, const std::string& text);
 
+// The text of worker 0. All workers call it; `what` tells it from other exchanges.
+std::string text_of_first_worker(Job& job, const std::string& what, const std::string& text);
+
 // What each worker says in each step of data it should have alike with the others.
 struct StepReport {
   double loss = 0;          // its share of the mean of all
@@ -27,6 +30,7 @@ struct StepReport {
   double options = 0;       // a fingerprint of all options of the optimizers
   double loads = 0;         // how often it has loaded a checkpoint
   double parameters = 0;    // a checksum, in some steps
+  double states = 0;        // of optimizers, that it has as a whole: a fingerprint; see zero.level
   double drawn = 0;         // random numbers, by all its devices
 };
 
@@ -48,6 +52,10 @@ double largest_on_workers(Communicator& workers, MeetingAbout about, double valu
 
 double fingerprint_of_options(const Model& model);
 double checksum_of_parameters(const Model& model);
+// The same of a few elements of each: for every step.
+double sampled_checksum(const Model& model);
+// Of the states that are whole here: which, and how many steps they have seen.
+double fingerprint_of_states(const Model& model);
 
 // Names and types of all parameters and buffers, one a line.
 std::string describe_model(const Model& model);

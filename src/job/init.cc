@@ -4,6 +4,7 @@
 #include "config/env_state.h"
 #include "config/environment.h"
 #include "config/scopes.h"
+#include "config/settings.h"
 #include "job/job.h"
 #include "runtime/tile_products.h"
 
@@ -13,8 +14,9 @@ void init(const Config& config, SourceLocation where) {
   check_no_scope_stands(where);
   check_available(config);
   check_has_effect(config);
-  if (config.get<std::string>("amp.level") == "O1") avoid_tile_products();
+  if (mixes_precisions(config)) avoid_tile_products();
   const JobPlace place = find_job_place();
+  check_available_on(place.worker_num, config);
   auto job = std::make_shared<Job>(place, config, Job::current().get());
   Env env{job->cluster(), config};
   reset_annotations();

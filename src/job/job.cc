@@ -193,6 +193,13 @@ void Job::forget(const Holders& holders) {
   counted_.erase(std::remove(counted_.begin(), counted_.end(), &holders), counted_.end());
 }
 
+FileHomes& Job::homes(const std::string& folder) {
+  const MutexLock lock(making_homes_);
+  std::unique_ptr<FileHomes>& made = homes_[folder];
+  if (made == nullptr) made = std::make_unique<FileHomes>(folder, watch());
+  return *made;
+}
+
 std::string Job::next_key(const std::string& purpose) {
   return concat("job ", number_, "/", purpose, " ", keys_++);
 }

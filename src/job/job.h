@@ -9,6 +9,7 @@
 #include <epl/config.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "config/environment.h"
 #include "model/holders.h"
 #include "runtime/device_team.h"
+#include "runtime/file_homes.h"
 #include "runtime/worker_links.h"
 #include "state/gradient_history.h"
 
@@ -53,6 +55,9 @@ class Job {
   GradientHistory& gradient_history() { return *gradient_history_; }
   // What steps wrote copies of: one trainer's step may be handed what another's has written.
   WrittenBatch& written_batch() { return written_batch_; }
+
+  // Of what rests in files of a folder: parameters that several trainers have rest in one place.
+  FileHomes& homes(const std::string& folder) EPL_EXCLUDES(making_homes_);
 
   // While it stands, a step of some trainer runs on this thread. All trainers of a job use the same
   // devices, so steps that several threads ask for run one after the other. Throws epl::Error where
@@ -92,7 +97,10 @@ class Job {
   std::unique_ptr<DeviceTeam> team_;
   std::shared_ptr<GradientHistory> gradient_history_;  // with the jobs of earlier init()s
   WrittenBatch written_batch_;
-  const int number_;  // of init()s before
+  Mutex making_homes_;
+  std::map<std::string, std::unique_ptr<FileHomes>> homes_
+      EPL_GUARDED_BY(making_homes_);  // by folder
+  const int number_;                  // of init()s before
   int keys_ = 0;
   Mutex counting_;
   std::vector<Holders*> counted_ EPL_GUARDED_BY(counting_);

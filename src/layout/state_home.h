@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "layout/owners.h"
 #include "layout/shard.h"
 
 namespace epl {
@@ -10,9 +11,11 @@ namespace epl {
 struct Home {
   std::vector<int> roles;          // that have a gradient of it, in order: programs
   std::vector<Shard> shards = {};  // of a parameter that is cut over devices: by `roles`
+  // Which of the workers of a role update it, and keep its states. Those of its shards alike.
+  Owners owners = {};
 
   bool operator==(const Home& other) const {
-    return roles == other.roles && shards == other.shards;
+    return roles == other.roles && shards == other.shards && owners == other.owners;
   }
 };
 

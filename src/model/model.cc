@@ -90,6 +90,7 @@ void Model::find_state() {
     }
   };
   add(named_parameters());
+  untrained_ = state_.size();
   add(named_buffers());
 }
 

@@ -68,6 +68,10 @@ class Model {
   const NamedTensors& parameters() const { return parameters_; }
   const NamedTensors& state() const { return state_; }
   NamedTensors all_tensors() const;  // parameters(), then state()
+  // Of state(), what is a parameter, but of no optimizer.
+  NamedTensors untrained() const {
+    return {state_.begin(), state_.begin() + static_cast<std::ptrdiff_t>(untrained_)};
+  }
 
   const Optimizers& optimizers() const { return optimizers_; }
 
@@ -162,6 +166,7 @@ class Model {
   bool told_of_untrained_ = false;
   NamedTensors parameters_;
   NamedTensors state_;
+  size_t untrained_ = 0;  // of state_, the first so many
   std::unordered_map<c10::TensorImpl*, TrainedBy> trained_by_;
 };
 

@@ -1,8 +1,10 @@
 #include "model/model_state.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/text.h"
+#include "state/optimizer_states.h"
 
 namespace epl {
 namespace {
@@ -69,6 +71,28 @@ std::set<std::string> states_made_with_optimizers(const Model& model) {
     });
   }
   return names;
+}
+
+std::map<std::string, int> states_kept(const Model& model) {
+  std::map<std::string, int> kept;
+  for (const auto& [name, parameter] : model.parameters()) {
+    for (size_t index : model.optimizers_of(parameter)) {
+      const ModelOptimizer& optimizer = *model.optimizers()[index];
+      const OptimizerRow* const row = optimizer.row();
+      const size_t group = optimizer.listed()[model.number_of(parameter, index)].group;
+      kept[name] +=
+          row == nullptr ? 2 : static_cast<int>(row->tensor_count(optimizer.options(group)));
+    }
+  }
+  return kept;
+}
+
+double most_state_per_parameter(const Model& model) {
+  double most = 0;
+  for (const auto& optimizer : model.optimizers()) {
+    most = std::max(most, state_per_parameter(*optimizer));
+  }
+  return most;
 }
 
 }  // namespace epl

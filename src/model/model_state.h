@@ -2,6 +2,7 @@
 // earlier steps of the process have put them.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -22,5 +23,12 @@ StateMap state_of(const Model& model, const GradientHistory& history, const Plac
 // The names of those states that are there from the begin, whether their parameter is trained or
 // not.
 std::set<std::string> states_made_with_optimizers(const Model& model);
+
+// How many tensors of its size the optimizers keep for each parameter. Of an optimizer that EPL
+// does not know: two, as of Adam.
+std::map<std::string, int> states_kept(const Model& model);
+
+// Bytes of state a byte of parameters, of the optimizer that keeps most.
+double most_state_per_parameter(const Model& model);
 
 }  // namespace epl

@@ -5,6 +5,7 @@
 
 #include <set>
 #include <typeinfo>
+#include <utility>
 
 #include "base/check.h"
 #include "model/saved_states.h"
@@ -77,6 +78,20 @@ void TorchOptimizer::list() {
       keys_.push_back(state_key(parameter));
     }
   }
+  drop_orphans();
+}
+
+// Of a parameter that the optimizer does not list any more other workers' parts can never come
+// back, and LibTorch saves what it finds.
+void TorchOptimizer::drop_orphans() {
+  if (known_ == nullptr) return;
+  const std::set<StateKey> listed(keys_.begin(), keys_.end());
+  std::vector<StateKey> orphans;
+  for (const auto& [key, state] : optimizer_.state()) {
+    const bool partial = state != nullptr && known_->is_partial(*state);
+    if (partial && listed.count(key) == 0) orphans.push_back(key);
+  }
+  for (const StateKey& key : orphans) optimizer_.state().erase(key);
 }
 
 const TorchOptimizerRow* TorchOptimizer::known_options(size_t group) const {
@@ -102,7 +117,10 @@ ParameterState TorchOptimizer::parts_of(torch::optim::OptimizerParamState& state
   parts.exists = true;
   if (known == nullptr) return parts;
   parts.row = known->row;
-  for (size_t i = 0; i < known->tensors.size(); ++i) parts.tensors[i] = &known->tensors[i](state);
+  const bool hides = known->is_partial(state);
+  for (size_t i = 0; i < known->tensors.size(); ++i) {
+    parts.tensors[i] = hides ? &known->hidden(state, i) : &known->tensors[i](state);
+  }
   if (known->step != nullptr) parts.step = &known->step(state);
   return parts;
 }
@@ -118,6 +136,29 @@ ParameterState TorchOptimizer::make_state(size_t number) {
   auto& state = optimizer_.state()[keys_[number]];
   state = known_->make_state();
   return parts_of(*state);
+}
+
+void TorchOptimizer::set_partial(size_t number, bool partial) {
+  EPL_ASSERT(known_ != nullptr, "a part of a state of an optimizer that is not known");
+  auto& states = optimizer_.state();
+  const auto found = states.find(keys_[number]);
+  const bool exists = found != states.end() && found->second != nullptr;
+  if (exists ? known_->is_partial(*found->second) == partial : !partial) return;
+  const auto from = exists ? std::move(found->second) : known_->make_state();
+  auto& made = states[keys_[number]];
+  made = partial ? known_->partial(*from) : known_->whole(*from);
+  for (size_t i = 0; i < known_->tensors.size(); ++i) {
+    at::Tensor& shown = known_->tensors[i](*made);
+    if (partial) known_->hidden(*made, i) = std::exchange(shown, at::Tensor());
+    if (!partial) shown = known_->hidden(*from, i);
+  }
+}
+
+bool TorchOptimizer::is_partial(size_t number) const {
+  const auto& states = optimizer_.state();
+  const auto found = states.find(keys_[number]);
+  return known_ != nullptr && found != states.end() && found->second != nullptr &&
+         known_->is_partial(*found->second);
 }
 
 namespace {

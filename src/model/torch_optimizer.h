@@ -43,12 +43,15 @@ class TorchOptimizer final : public ModelOptimizer {
   ParameterState state(size_t number) override;
   ParameterState make_state(size_t number) override;
   void drop_state(size_t number) override { optimizer_.state().erase(keys_[number]); }
+  void set_partial(size_t number, bool partial) override;
+  bool is_partial(size_t number) const override;
   void step() override { optimizer_.step(); }
   std::string saved_states(const std::vector<size_t>& numbers) override;
   void add_saved_states(const std::string& text, const std::vector<size_t>& numbers) override;
 
  private:
   void list();
+  void drop_orphans();
   ParameterState parts_of(torch::optim::OptimizerParamState& state) const;
   const TorchOptimizerRow* known_options(size_t group) const;
 

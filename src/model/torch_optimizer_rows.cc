@@ -7,8 +7,11 @@
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <typeinfo>
+
+#include "base/check.h"
 
 namespace epl {
 namespace {
@@ -44,6 +47,27 @@ double beta_in(const AnyOptions& options) {
   return std::get<kIndex>(static_cast<const Options&>(options).betas());
 }
 
+// --- states of which other workers keep a part ---------------------------------------------------
+
+// What LibTorch calls where a program saves the optimizer by itself.
+template <typename State>
+class PartialState final : public State {
+ public:
+  explicit PartialState(const State& from) : State(from) {}
+
+  std::array<at::Tensor, kMostStateTensors> hidden;
+
+  using State::serialize;
+  void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
+    throw Error(
+        "the states of this optimizer lie on several workers, of which each keeps those that it "
+        "updates: a file of this one's would have nothing for the rest",
+        "zero.level",
+        "trainer.gather_optimizer_states() on all workers before worker 0 saves the optimizer, or "
+        "trainer.save()");
+  }
+};
+
 // --- the rows ---------------------------------------------------------------------------------
 
 template <typename Optimizer, typename Options, typename State>
@@ -51,6 +75,18 @@ TorchOptimizerRow row_for(UpdateKernel kernel) {
   TorchOptimizerRow row;
   row.row = &row_of(kernel);
   row.make_state = []() -> std::unique_ptr<AnyState> { return std::make_unique<State>(); };
+  row.whole = [](const AnyState& state) -> std::unique_ptr<AnyState> {
+    return std::make_unique<State>(static_cast<const State&>(state));
+  };
+  row.partial = [](const AnyState& state) -> std::unique_ptr<AnyState> {
+    return std::make_unique<PartialState<State>>(static_cast<const State&>(state));
+  };
+  row.hidden = [](AnyState& partial, size_t tensor) -> at::Tensor& {
+    return static_cast<PartialState<State>&>(partial).hidden[tensor];
+  };
+  row.is_partial = [](const AnyState& state) {
+    return typeid(state) == typeid(PartialState<State>);
+  };
   // A subclass may do anything in its step().
   row.is_row_of = [](const AnyOptimizer& optimizer) {
     return typeid(optimizer) == typeid(Optimizer);

@@ -29,6 +29,17 @@ struct TorchOptimizerRow {
   // A state in which nothing is defined yet.
   std::unique_ptr<torch::optim::OptimizerParamState> (*make_state)();
 
+  // A state with the same tensors, which is all there is of it, or of which other workers keep the
+  // rest. The latter hides its tensors, in the order of the row, from the program: LibTorch's own
+  // step() throws where it would go on with numbers of which others have newer ones, and saving it
+  // throws.
+  std::unique_ptr<torch::optim::OptimizerParamState> (*whole)(
+      const torch::optim::OptimizerParamState& state);
+  std::unique_ptr<torch::optim::OptimizerParamState> (*partial)(
+      const torch::optim::OptimizerParamState& state);
+  bool (*is_partial)(const torch::optim::OptimizerParamState& state);
+  at::Tensor& (*hidden)(torch::optim::OptimizerParamState& partial, size_t tensor);
+
   // Whether an optimizer is just this one, and whether options and states are of its classes.
   bool (*is_row_of)(const torch::optim::Optimizer& optimizer);
   bool (*has_options)(const torch::optim::OptimizerOptions& options);

@@ -6,10 +6,12 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "model/test_update.h"
+#include "model/torch_optimizer.h"
 
 namespace epl {
 namespace {
@@ -109,6 +111,23 @@ TEST(Update, StepsAParameterAsOftenAsItIsListed) {
   }
   expect_same(expected, actual);
   EXPECT_FALSE(ours.grad().defined());
+}
+
+// A state of which a part is there would be taken for one that has been made.
+TEST(Update, MakesNoStateWhereThereIsNoRoomForAllOfIt) {
+  Tensor parameter = at::ones({4}).requires_grad_();
+  Adam adam({parameter}, AdamOptions(0.1));
+  TorchOptimizer view(adam);
+  const auto update = make_update(static_cast<ModelOptimizer&>(view));
+  int made = 0;
+  update->make_states_by([&](const Tensor& like) {
+    if (++made == 2) throw std::runtime_error("full");
+    return at::zeros_like(like);
+  });
+  EXPECT_THROW(update->apply({{parameter, at::ones({4})}}), std::runtime_error);
+  EXPECT_EQ(made, 2);
+  EXPECT_TRUE(adam.state().empty());
+  EXPECT_TRUE(parameter.equal(at::ones({4})));
 }
 
 TEST(Update, CountsAsAChangeInPlaceWhereLibTorchDoes) {

@@ -93,7 +93,8 @@ TEST_F(PlainRuns, AreUpdatedOnceWithTheGradientsOfAllDevices) {
     return false;
   };
   const torch::NoGradGuard no_grad;
-  update_plainly(model, plain, had, team);
+  const auto all_here = [](const Tensor&) { return std::nullopt; };
+  update_plainly(model, plain, {had, all_here}, team);
   EXPECT_EQ(asked, std::vector<std::string>{"weight"});
   EXPECT_TRUE(net->weight.equal(torch::tensor({-1.0F, -2.0F})));
 }

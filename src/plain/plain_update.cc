@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
+#include "base/text.h"
 #include "config/libtorch.h"
 #include "runtime/finite_gradients.h"
 #include "runtime/update_on_devices.h"
@@ -52,19 +54,27 @@ double clip_gradients(const PlainRun& plain, const ClipOptions& clip) {
   return clip_gradients(defined_gradients(plain), clip);
 }
 
-void update_plainly(Model& model, const PlainRun& plain, const HadGradient& had_gradient,
+void update_plainly(Model& model, const PlainRun& plain, const PlainUpdate& update,
                     DeviceTeam& team) {
   const std::vector<at::Tensor>& gradients = plain.gradients();
   std::vector<std::vector<ParameterGradient>> by_optimizer(model.optimizers().size());
   for (size_t i = 0; i < gradients.size(); ++i) {
     const auto& [name, parameter] = model.parameters()[i];
-    const bool had =
-        had_gradient(name, parameter, gradients[i].defined()) || plain.users_gradient(i).defined();
+    const bool had = update.had_gradient(name, parameter, gradients[i].defined()) ||
+                     plain.users_gradient(i).defined();
     if (!gradients[i].defined() && !(had && kZeroGradLeavesZeros)) continue;
     const at::Tensor gradient =
         gradients[i].defined() ? gradients[i] : at::zeros_like(parameter.detach());
+    const std::optional<Piece> owned = update.owned_here(parameter);
+    if (owned && owned->length == 0) continue;
+    EPL_CHECK(
+        !owned || gradient.layout() == at::kStrided,
+        concat("the gradient of `", name,
+               "` is sparse in a step that runs plainly, and was dense in those before, since "
+               "which workers keep parts of its optimizer's states"),
+        "zero.level", "communication.sparse_as_dense = true, or zero.level = \"\"");
     for (size_t optimizer : model.optimizers_of(parameter)) {
-      by_optimizer[optimizer].push_back({parameter, gradient, {}, {}});
+      by_optimizer[optimizer].push_back({parameter, gradient, {}, {}, owned});
     }
   }
   for (size_t i = 0; i < by_optimizer.size(); ++i) {

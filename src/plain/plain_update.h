@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "model/model.h"
@@ -26,9 +27,16 @@ double clip_gradients(const PlainRun& plain, const ClipOptions& clip);
 using HadGradient =
     std::function<bool(const std::string& name, const at::Tensor& parameter, bool has_one)>;
 
+// What this worker updates of a parameter, where others update the rest (zero.level).
+using OwnedHere = std::function<std::optional<Piece>(const at::Tensor& parameter)>;
+
 // Each optimizer gets all its gradients at once. What had one before and has none now goes on with
 // zeros where the plain loop does.
-void update_plainly(Model& model, const PlainRun& plain, const HadGradient& had_gradient,
+struct PlainUpdate {
+  HadGradient had_gradient;
+  OwnedHere owned_here;
+};
+void update_plainly(Model& model, const PlainRun& plain, const PlainUpdate& update,
                     DeviceTeam& team);
 
 }  // namespace epl

@@ -26,6 +26,7 @@ class Lowering {
       segments_.push_back(build_segments(roles_[i], step_, options_, plan_.programs[i]));
     }
     find_tied(plan_);
+    assign_owners(options_.zero, plan_);
     // A guard may send the step back to its start.
     reduces_early_ = !options_.end.clips_each_replica && !plan_.has_guards();
     for (size_t i = 0; i < roles_.size(); ++i) {
@@ -33,6 +34,7 @@ class Lowering {
       for (const auto& task : step_.schedule().stages[stage]) add_task(i, task);
     }
     add_step_end(options_.end, reduces_early_, plan_);
+    add_offload(options_.offload, plan_);
     stamp_costs(plan_, options_.machine);
     verify_plan(plan_);
     return std::move(plan_);

@@ -18,7 +18,9 @@
 
 #include "cost/machine.h"
 #include "ir/graph.h"
+#include "plan/offload.h"
 #include "plan/step_end.h"
+#include "plan/zero.h"
 #include "program/program.h"
 
 namespace epl {
@@ -28,6 +30,8 @@ struct LowerOptions {
   int replicas = 1;
   int most_reductions = 1;  // groups into which gradients are fused on their way
   StepEndOptions end = {};
+  ZeroOptions zero = {};
+  OffloadOptions offload = {};
   c10::DispatchKey backend = c10::DispatchKey::CPU;
   Machine machine = {};  // for what costs
 };

@@ -281,16 +281,17 @@ report  loss and metrics
 check   loss
 clip    all: 1 gradients  16 B
 update  1 parameters  16 B
-gather  1 parameters  16 B  leaves 3
+gather  over roles: 1 parameters  16 B  leaves 3
 )");
-  EXPECT_NE(end_of(plan, 1).find("gather  1 parameters  16 B  leaves 2"), std::string::npos);
+  EXPECT_NE(end_of(plan, 1).find("gather  over roles: 1 parameters  16 B  leaves 2"),
+            std::string::npos);
   request.end.gather = StepEndOptions::Gather::kRead;
   request.end.loss = StepEndOptions::OnBadLoss::kIgnored;
   EXPECT_EQ(end_of(lowered(kTwoChunks, request), 1), R"(
 report  loss and metrics
 clip    all: 1 gradients  16 B
 update  1 parameters  16 B
-gather  0 parameters  0 B
+gather  over roles: 0 parameters  0 B
 )");
 }
 

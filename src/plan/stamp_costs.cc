@@ -71,11 +71,18 @@ double all_reduce_seconds(const Link& link, int64_t bytes, int devices) {
   return 2 * (link.seconds_per_call + others * static_cast<double>(bytes) / link.bytes_per_second);
 }
 
+// Of a disk without moving parts.
+constexpr double kFileBytesPerSecond = 1e9;
+
 class CostStamp {
  public:
   CostStamp(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine) {}
 
   InstructionCost of(const Program& program, const Instruction& each) {
+    // What a wait is for is counted where it is fetched; a parameter that goes is mostly as it was.
+    const bool moves_nothing = each.kind == Instruction::Kind::kWait ||
+                               (each.kind == Instruction::Kind::kStore && !each.states);
+    if (moves_nothing) return {};
     const int64_t bytes = bytes_moved(program, each);
     return {bytes, std::round(seconds_of(program, each, bytes) * 1e9) / 1e9};
   }
@@ -101,12 +108,16 @@ class CostStamp {
         return stays_on_device(each) ? in_memory(bytes, kOfACopy, 1)
                                      : sent_seconds(machine_.link, bytes);
       case Instruction::Kind::kGather:
-        return each.leaves.empty() ? 0 : moved_seconds(machine_.link, bytes);
+        if (each.leaves.empty()) return 0;
+        return each.over == Instruction::Over::kReplicas
+                   ? all_reduce_seconds(machine_.link, bytes, plan_.replicas) / 2
+                   : moved_seconds(machine_.link, bytes);
       case Instruction::Kind::kReduce:
         if (each.gradients.empty()) return 0;
         return all_reduce_seconds(
-            machine_.link, bytes,
-            each.over == Instruction::Over::kRoles ? users_of_tied() : devices);
+                   machine_.link, bytes,
+                   each.over == Instruction::Over::kRoles ? users_of_tied() : devices) *
+               part_that_comes_back(program, each);
       case Instruction::Kind::kMerge:
         return each.leaves.empty() ? 0 : all_reduce_seconds(machine_.link, bytes, devices);
       case Instruction::Kind::kClip:
@@ -115,13 +126,30 @@ class CostStamp {
         return in_memory(bytes, 1, each.gradients.empty() ? 0 : 1);
       case Instruction::Kind::kUpdate:
         return in_memory(bytes, kOfAnUpdate, each.gradients.empty() ? 0 : 1);
-      case Instruction::Kind::kReceive:  // what it waits for is its send's
+      case Instruction::Kind::kFetch:
+      case Instruction::Kind::kStore:
+        return static_cast<double>(bytes) / kFileBytesPerSecond;
+      case Instruction::Kind::kWait:     // what it waits for is its fetch's
+      case Instruction::Kind::kReceive:  // and its send's
       case Instruction::Kind::kReport:
       case Instruction::Kind::kAwait:
       case Instruction::Kind::kCheck:
         break;
     }
     return 0;
+  }
+
+  // A sum that comes to its owners alone is half of the way.
+  static double part_that_comes_back(const Program& program, const Instruction& reduce) {
+    int64_t all = 0;
+    int64_t owned = 0;
+    for (int i : reduce.gradients) {
+      const PlanGradient& gradient = program.gradients[static_cast<size_t>(i)];
+      const int64_t bytes = slot_bytes(program, gradient.slot);
+      all += bytes;
+      if (!gradient.owners.are_all()) owned += bytes;
+    }
+    return all == 0 ? 1 : 1 - static_cast<double>(owned) / (2 * static_cast<double>(all));
   }
 
   // From one chunk of a stage to another one.

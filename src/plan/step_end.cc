@@ -67,6 +67,15 @@ std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool 
   return leaves;
 }
 
+// Of which a worker of the role updates a part.
+std::vector<int> owned_leaves(const Program& program) {
+  std::set<int> leaves;
+  for (const auto& gradient : program.gradients) {
+    if (!gradient.owners.are_all()) leaves.insert(gradient.leaf);
+  }
+  return {leaves.begin(), leaves.end()};
+}
+
 class EndBuilder {
   using Kind = Instruction::Kind;
   using Over = Instruction::Over;
@@ -91,6 +100,7 @@ class EndBuilder {
     if (options_.scales_loss) add_of_all(Kind::kFinite, Over::kReplicas);
     if (options_.clips_reduced) add_of_all(Kind::kClip, Over::kAll);
     update();
+    if (options_.gathers_from_owners) gather_from_owners();
     if (travels) gather();
   }
 
@@ -164,15 +174,27 @@ class EndBuilder {
   // Also where the step gives no gradient at all: optimizers may go on with zeros.
   void update() {
     for (auto& program : plan_.programs) {
-      add_updates(options_.apply_groups, program);
+      add_updates(
+          options_.apply_groups_of ? options_.apply_groups_of(program) : options_.apply_groups,
+          program);
       if (program.gradients.empty()) append(Kind::kUpdate, program);
+    }
+  }
+
+  // What each of the workers of a role updates comes to the others. Also where this step gives none
+  // of it a gradient: what earlier ones gave one may go on by its momentum.
+  void gather_from_owners() {
+    for (auto& program : plan_.programs) {
+      append(Kind::kGather, program).leaves = owned_leaves(program);
     }
   }
 
   void gather() {
     const bool only_read = options_.gather == StepEndOptions::Gather::kRead;
     for (auto& program : plan_.programs) {
-      append(Kind::kGather, program).leaves = gathered_leaves(plan_, program, only_read);
+      Instruction& made = append(Kind::kGather, program);
+      made.over = Over::kRoles;
+      made.leaves = gathered_leaves(plan_, program, only_read);
     }
   }
 

@@ -14,6 +14,16 @@ int64_t bytes_of_leaves(const Program& program, const std::vector<int>& leaves) 
   return bytes;
 }
 
+int64_t bytes_of_offloaded(const Program& program, const Instruction& moves) {
+  if (!moves.states) return bytes_of_leaves(program, moves.leaves);
+  int64_t bytes = 0;
+  for (int leaf : moves.leaves) {
+    const PlanLeaf& own = program.leaves[static_cast<size_t>(leaf)];
+    bytes += own.states * slot_bytes(program, own.slot);
+  }
+  return bytes;
+}
+
 int64_t bytes_of_gradients(const Program& program, const std::vector<int>& gradients) {
   int64_t bytes = 0;
   for (int i : gradients) {
@@ -83,6 +93,10 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
     case Instruction::Kind::kMerge:
     case Instruction::Kind::kGather:
       return bytes_of_leaves(program, instruction.leaves);
+    case Instruction::Kind::kFetch:
+    case Instruction::Kind::kWait:
+    case Instruction::Kind::kStore:
+      return bytes_of_offloaded(program, instruction);
     case Instruction::Kind::kReport:
     case Instruction::Kind::kAwait:
     case Instruction::Kind::kCheck:
@@ -94,7 +108,8 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
 bool prints_bytes(Instruction::Kind kind) {
   return kind == Instruction::Kind::kReduce || kind == Instruction::Kind::kClip ||
          kind == Instruction::Kind::kFinite || kind == Instruction::Kind::kUpdate ||
-         kind == Instruction::Kind::kMerge || kind == Instruction::Kind::kGather;
+         kind == Instruction::Kind::kMerge || kind == Instruction::Kind::kGather ||
+         is_of_offload(kind);
 }
 
 }  // namespace epl

@@ -29,7 +29,7 @@ bool names_gradients(const Instruction& instruction) {
 
 bool names_leaves(const Instruction& instruction) {
   return instruction.kind == InstructionKind::kMerge ||
-         instruction.kind == InstructionKind::kGather;
+         instruction.kind == InstructionKind::kGather || is_of_offload(instruction.kind);
 }
 
 // Of a reduction and of clipping.
@@ -88,7 +88,8 @@ std::string print_slots(const Program& program, const Instruction& instruction) 
 std::string print_rest(const Program& program, const Instruction& instruction) {
   std::string text;
   const bool runs = instruction.kind == InstructionKind::kRun;
-  if (ends_step(instruction.kind) || instruction.kind == InstructionKind::kReduce) {
+  if (ends_step(instruction.kind) || instruction.kind == InstructionKind::kReduce ||
+      is_of_offload(instruction.kind)) {
     if (instruction.micro_batch != 0) text += concat("  micro batch ", instruction.micro_batch);
   }
   if (!runs && instruction.segment != 0) text += concat("  segment ", instruction.segment);
@@ -96,14 +97,16 @@ std::string print_rest(const Program& program, const Instruction& instruction) {
   const bool speaks_of_group = instruction.kind == InstructionKind::kReduce &&
                                instruction.over == Instruction::Over::kReplicas;
   if (!speaks_of_group && instruction.group != 0) text += concat("  group ", instruction.group);
-  const bool speaks_of_over =
-      instruction.kind == InstructionKind::kReduce || instruction.kind == InstructionKind::kClip;
+  const bool speaks_of_over = instruction.kind == InstructionKind::kReduce ||
+                              instruction.kind == InstructionKind::kClip ||
+                              instruction.kind == InstructionKind::kGather;
   if (!speaks_of_over && instruction.over != Instruction::Over::kReplicas) {
     text += "  " + print_over(instruction);
   }
   if (!names_leaves(instruction) && !instruction.leaves.empty()) {
     text += print_numbers("leaves", instruction.leaves);
   }
+  if (!is_of_offload(instruction.kind) && instruction.states) text += "  states";
   if (!moves(instruction) && instruction.transfer != 0) {
     text += concat("  transfer ", instruction.transfer);
   }
@@ -157,6 +160,9 @@ std::string print_instruction(const Program& program, size_t index) {
     const bool usual = all == usual_leaves(program, instruction.kind, all.size());
     return concat(all.size(), " ", what, "  ", bytes(), usual ? "" : print_numbers("leaves", all));
   };
+  const auto offloaded = [&] {
+    return (instruction.states ? "states of " : "") + leaves("parameters");
+  };
   const std::string rest = print_rest(program, instruction) + print_slots(program, instruction);
   switch (instruction.kind) {
     case InstructionKind::kLoad:
@@ -174,6 +180,12 @@ std::string print_instruction(const Program& program, size_t index) {
                         ? concat("group ", instruction.group)
                         : print_over(instruction),
                     ": ", gradients.size(), " gradients  ", bytes(), which(), rest);
+    case InstructionKind::kFetch:
+      return "fetch   " + offloaded() + rest;
+    case InstructionKind::kWait:
+      return "wait    " + offloaded() + rest;
+    case InstructionKind::kStore:
+      return "store   " + offloaded() + rest;
     case InstructionKind::kReport:
       return "report  loss and metrics" + rest;
     case InstructionKind::kMerge:
@@ -188,7 +200,7 @@ std::string print_instruction(const Program& program, size_t index) {
     case InstructionKind::kCheck:
       return "check   loss" + rest;
     case InstructionKind::kGather:
-      return "gather  " + leaves("parameters") + rest;
+      return concat("gather  ", print_over(instruction), ": ", leaves("parameters"), rest);
     case InstructionKind::kUpdate:
       break;
   }

@@ -99,6 +99,7 @@ class Profiler {
 
   void play(const Instruction& instruction) {
     if (instruction.kind == Instruction::Kind::kRun) return play_run(instruction);
+    if (is_of_offload(instruction.kind)) return;  // not in the arena: program/near_bytes.h
     moments_.push_back({&instruction, nullptr});
     extra_.push_back(held_by_operators_);
     switch (instruction.kind) {
@@ -196,6 +197,8 @@ class Profiler {
       for (size_t kind = 0; kind < kMemoryKinds; ++kind) {
         alive[static_cast<MemoryKind>(kind)] += change[i][kind];
       }
+      profile.over_time.push_back(alive);
+      profile.over_time.back()[MemoryKind::kWorkspace] = extra_[i];
       if (i > 0 && alive.total() <= profile.bytes.total()) continue;
       profile.bytes = alive;
       profile.peak_at = describe(moments_[i]);

@@ -13,6 +13,7 @@
 #include <epl/memory.h>
 
 #include <string>
+#include <vector>
 
 #include "program/program.h"
 
@@ -22,6 +23,8 @@ struct MemoryProfile {
   MemoryBytes bytes;  // at the peak, and the largest workspace
   std::string peak_at;
   std::string workspace_at;
+  // One for each call and instruction before the end of the step; without fragmentation.
+  std::vector<MemoryBytes> over_time;
 };
 
 MemoryProfile profile_memory(const Program& program);

@@ -173,6 +173,13 @@ const Change kChanges[] = {
     {"LeafShardBegin", of_leaf(2, [](PlanLeaf& l) { l.shard.piece.begin = 4; })},
     {"LeafShardLength", of_leaf(2, [](PlanLeaf& l) { l.shard.piece.length = 4; })},
     {"LeafShardWhole", of_leaf(2, [](PlanLeaf& l) { l.shard.whole = 8; })},
+    {"LeafOffloaded", of_leaf(2, [](PlanLeaf& l) { l.offloaded = true; })},
+    {"LeafStates", of_leaf(2,
+                           [](PlanLeaf& l) {
+                             l.offloaded = true;
+                             l.states = 2;
+                           })},
+    {"LeafStatesAlone", of_leaf(2, [](PlanLeaf& l) { l.states = 1; })},
     // A slot.
     {"SlotOfALeafMadeByAnOperator", of_slot(2,
                                             [](Slot& s) {
@@ -355,6 +362,26 @@ const Change kChanges[] = {
                                      })},
     {"LoadOver",
      of_instruction(kFirstLoad, [](Instruction& i) { i.over = Instruction::Over::kAll; })},
+    {"Fetch", of_instruction(kFirstUpdate,
+                             [](Instruction& i) {
+                               i = instruction(Instruction::Kind::kFetch, 0);
+                               i.leaves = {2, 3};
+                             })},
+    {"FetchNothing",
+     of_instruction(kFirstUpdate,
+                    [](Instruction& i) { i = instruction(Instruction::Kind::kFetch, 1); })},
+    {"WaitForStates", of_instruction(kFirstUpdate,
+                                     [](Instruction& i) {
+                                       i = instruction(Instruction::Kind::kWait, 0);
+                                       i.leaves = {2};
+                                       i.states = true;
+                                     })},
+    {"Store", of_instruction(kFirstUpdate,
+                             [](Instruction& i) {
+                               i = instruction(Instruction::Kind::kStore, 0);
+                               i.leaves = {3, 2};
+                             })},
+    {"RunStates", of_instruction(kFirstRun, [](Instruction& i) { i.states = true; })},
     {"LoadLeaves", of_instruction(kFirstLoad, [](Instruction& i) { i.leaves = {1}; })},
     {"UpdateOver",
      of_instruction(kFirstUpdate, [](Instruction& i) { i.over = Instruction::Over::kRoles; })},

@@ -46,6 +46,12 @@ class InstructionParser {
       }
       line_.expect(":");
       parse_count("gradients");
+    } else if (line_.take("fetch ")) {
+      parse_offloaded(InstructionKind::kFetch);
+    } else if (line_.take("wait ")) {
+      parse_offloaded(InstructionKind::kWait);
+    } else if (line_.take("store ")) {
+      parse_offloaded(InstructionKind::kStore);
     } else {
       parse_end();
     }
@@ -72,6 +78,8 @@ class InstructionParser {
       made_.kind = InstructionKind::kCheck;
       line_.expect("loss");
     } else if (line_.take("gather ")) {
+      if (!parse_over()) line_.fail("expected whose updates are gathered");
+      line_.expect(":");
       parse_leaves_of(InstructionKind::kGather, "parameters");
     } else {
       line_.expect("update ");
@@ -108,6 +116,11 @@ class InstructionParser {
     if (made_.leaves.size() != static_cast<size_t>(count)) {
       line_.fail(concat("expected which of ", program_.leaves.size(), " leaves"));
     }
+  }
+
+  void parse_offloaded(InstructionKind kind) {
+    made_.states = line_.take("states of");
+    parse_leaves_of(kind, "parameters");
   }
 
   void parse_micro_batch() {
@@ -178,6 +191,8 @@ class InstructionParser {
       parse_gradients();
     } else if (line_.take("leaves ")) {
       parse_list(program_.leaves.size(), made_.leaves);
+    } else if (line_.take("states")) {
+      made_.states = true;
     } else if (parse_over()) {
       return;
     } else {

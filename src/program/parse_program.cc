@@ -113,6 +113,11 @@ class ProgramParser {
     leaf.shard = parse_shard(line);
     if (line.take("index")) leaf.index = line.small_integer();
     if (line.take("named")) leaf.name = line.string();
+    leaf.offloaded = line.take("offloaded");
+    if (line.take("with")) {
+      leaf.states = line.small_integer();
+      line.expect("states");
+    }
     program_.leaves.push_back(std::move(leaf));
   }
 
@@ -233,6 +238,7 @@ class ProgramParser {
     gradient.slot = slots_.parse_use(line);
     line.expect("of");
     gradient.leaf = parse_leaf_name(line, program_);
+    gradient.owners = parse_owners(line);
     program_.gradients.push_back(gradient);
   }
 

@@ -5,8 +5,9 @@
 //                  the user's, or wherever the operator makes it (sparse tensors)
 //   segments       lists of operator calls that run in one go
 //   instructions   load a micro batch, run a segment, send to another stage of a pipeline and
-//                  receive from it, reduce gradients over the replicas; then the end of the step
-//                  (program/step_end.h): report, merge state, clip, check, update, gather
+//                  receive from it, reduce gradients over the replicas, fetch what is offloaded;
+//                  then the end of the step (program/step_end.h): report, merge state, clip, check,
+//                  update, gather
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
 // live at the same time, stay where they are across steps, and need no allocation. A Plan is const
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "layout/layout.h"
+#include "layout/owners.h"
 #include "layout/shard.h"
 #include "layout/slice_merge.h"
 #include "layout/tensor_type.h"
@@ -52,6 +54,10 @@ struct PlanLeaf {
   // Where the device has a part of it. Of roles that share the program the first has this one, each
   // further one the next.
   Shard shard = {};
+  // It rests in a file (offload.level), and lies in memory from a kFetch to a kStore only; and so
+  // do as many tensors of its size that its optimizer keeps.
+  bool offloaded = false;
+  int states = 0;
 };
 
 struct Slot {
@@ -119,6 +125,11 @@ struct Instruction {
     kRun,
     kSend,    // what was computed is copied and sets out; nobody waits
     kReduce,  // starts the sum of a group of gradients
+    // What is offloaded (PlanLeaf::offloaded): `leaves`, or the states that belong to them. Among
+    // the runs a device does these by itself; those among updates belong to the update.
+    kFetch,  // starts to bring them into memory, ahead of their use; nobody waits
+    kWait,   // until they are there
+    kStore,  // they may go: nobody uses them before the next fetch
     // The end of the step. All devices of a worker take part in each of these together.
     kReport,  // loss and metrics of all micro batches and replicas become one
     kMerge,   // what devices wrote into state (`leaves`) becomes one
@@ -129,12 +140,13 @@ struct Instruction {
     // all devices and workers agree about; ends the step without an update where some are not.
     kFinite,
     kUpdate,
-    kGather,  // parameters (`leaves`) that other programs update come from their workers
+    kGather,  // parameters (`leaves`) that others update come from their workers
   };
-  // Whose gradients are added up (kReduce), or clipped together (kClip).
+  // Whose gradients are added up (kReduce), or clipped together (kClip); whose updates are gathered
+  // (kGather).
   enum class Over : uint8_t {
-    kReplicas,  // kReduce: of all devices of the role
-    kRoles,     // kReduce: of all roles that use a parameter as well: it is tied
+    kReplicas,  // kReduce: of all devices of the role. kGather: of its other owners
+    kRoles,     // kReduce: of all roles that use a parameter as well: it is tied. kGather: of those
     kReplica,   // kClip: of one replica, before they are reduced
     kAll,       // kClip: those that are reduced
   };
@@ -142,11 +154,13 @@ struct Instruction {
   Kind kind = Kind::kRun;
   int micro_batch = 0;          // kLoad, kReceive, kRun, kSend
   int segment = 0;              // kRun
-  Over over = Over::kReplicas;  // kReduce, kClip
+  Over over = Over::kReplicas;  // kReduce, kClip, kGather
   // kReduce, kClip, kFinite, kUpdate: indices into Program::gradients
   std::vector<int> gradients;
-  std::vector<int> leaves;  // kMerge, kGather: indices into Program::leaves
-  int first_call = 0;       // kRun: the calls [first_call, end_call) of the segment
+  // kMerge, kGather, kFetch, kWait, kStore: indices into Program::leaves
+  std::vector<int> leaves;
+  bool states = false;  // kFetch, kWait, kStore: not the leaves, but their states
+  int first_call = 0;   // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
   int group = 0;  // kReduce: its number in the order of their starts
   // kSend, kReceive: index into Plan::transfers. Each further role of the program has the next.
@@ -158,6 +172,12 @@ struct Instruction {
 
   static constexpr int kToTheEnd = std::numeric_limits<int>::max();
 };
+
+// Whether it brings what is offloaded, or lets it go.
+inline bool is_of_offload(Instruction::Kind kind) {
+  return kind == Instruction::Kind::kFetch || kind == Instruction::Kind::kWait ||
+         kind == Instruction::Kind::kStore;
+}
 
 // What one task of a pipeline hands to another one, for each micro batch.
 struct Transfer {
@@ -192,6 +212,9 @@ struct PlanMetric {
 struct PlanGradient {
   int leaf = 0;  // the parameter
   SlotId slot = kNoSlot;
+  // Which of the workers that have the role update it. Where not all do, its sum comes to those,
+  // and what they have made of the parameter to the others.
+  Owners owners = {};
 };
 
 // What a segment leaves to be read. Micro batches other than the first have slots of their own.

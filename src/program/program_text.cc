@@ -61,7 +61,7 @@ class ProgramPrinter {
     out_ << "gradients\n";
     for (const auto& gradient : program_.gradients) {
       out_ << "    " << print_slot_name(gradient.slot) << " of "
-           << print_leaf_name(program_, gradient.leaf) << "\n";
+           << print_leaf_name(program_, gradient.leaf) << print_owners(gradient.owners) << "\n";
     }
   }
 
@@ -112,6 +112,8 @@ class ProgramPrinter {
     text += " = " + print_kind(leaf) + print_shard(leaf.shard);
     if (!is_input && leaf.index != 0) text += concat(" index ", leaf.index);
     if (!has_name && !leaf.name.empty()) text += " named " + quoted(leaf.name);
+    if (leaf.offloaded) text += " offloaded";
+    if (leaf.states != 0) text += concat(" with ", leaf.states, " states");
     return text;
   }
 

@@ -11,6 +11,9 @@ bool ends_step(Instruction::Kind kind) {
     case Instruction::Kind::kRun:
     case Instruction::Kind::kSend:
     case Instruction::Kind::kReduce:
+    case Instruction::Kind::kFetch:
+    case Instruction::Kind::kWait:
+    case Instruction::Kind::kStore:
       return false;
     case Instruction::Kind::kReport:
     case Instruction::Kind::kMerge:
@@ -41,9 +44,10 @@ std::vector<EndPhase> phases_of(const Plan& plan, size_t role) {
   const auto& instructions = program.instructions;
   for (size_t i = begin_of_end(program); i < instructions.size(); ++i) {
     const Instruction& each = instructions[i];
+    const auto kind = is_of_offload(each.kind) ? Instruction::Kind::kUpdate : each.kind;
     const bool goes_on =
-        !phases.empty() && phases.back().kind == each.kind && phases.back().over == each.over;
-    if (!goes_on) phases.push_back({each.kind, each.over, {}});
+        !phases.empty() && phases.back().kind == kind && phases.back().over == each.over;
+    if (!goes_on) phases.push_back({kind, each.over, {}});
     phases.back().instructions.push_back({static_cast<int>(role), &each});
   }
   return phases;

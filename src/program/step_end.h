@@ -8,7 +8,7 @@
 //   check    whether the loss is finite
 //   finite   whether the reduced gradients are, where the loss is scaled
 //   clip     the reduced gradients
-//   update   parameters, group by group
+//   update   parameters, group by group, with what brings those that are offloaded
 //   gather   parameters that other workers have updated
 //
 // Devices of a worker, whichever program they run, do each of these together: so all programs of a
@@ -22,13 +22,15 @@
 
 namespace epl {
 
-// Whether an instruction belongs to the end of a step. A reduction does where all after it do.
+// Whether an instruction belongs to the end of a step. Reductions, and what brings offloaded
+// parameters, do where they stand behind one that does.
 bool ends_step(Instruction::Kind kind);
 
 // Where the end of a program begins: an index into its instructions.
 size_t begin_of_end(const Program& program);
 
-// Instructions of one kind, one after the other, of all roles.
+// Instructions of one kind, one after the other, of all roles. An update has those among its own
+// that bring what is offloaded.
 struct EndPhase {
   Instruction::Kind kind = Instruction::Kind::kUpdate;
   Instruction::Over over = Instruction::Over::kReplicas;

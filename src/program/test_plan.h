@@ -165,10 +165,10 @@ inline std::string describe(const Call& call) {
 inline std::string describe(const Instruction& each) {
   return concat(static_cast<int>(each.kind), " micro batch ", each.micro_batch, " segment ",
                 each.segment, " over ", static_cast<int>(each.over), " gradients ",
-                join(each.gradients, ","), " leaves ", join(each.leaves, ","), " calls ",
-                each.first_call, " ", each.end_call, " group ", each.group, " transfer ",
-                each.transfer, " slots ", join(each.slots, ","), " cost ", each.cost.bytes, " ",
-                print_constant(each.cost.seconds));
+                join(each.gradients, ","), " leaves ", join(each.leaves, ","), " states ",
+                each.states, " calls ", each.first_call, " ", each.end_call, " group ", each.group,
+                " transfer ", each.transfer, " slots ", join(each.slots, ","), " cost ",
+                each.cost.bytes, " ", print_constant(each.cost.seconds));
 }
 
 // Whether a leaf, a call, an output, a gradient or an instruction names the slot.
@@ -201,7 +201,8 @@ inline std::string describe(const Program& program) {
   for (const auto& leaf : program.leaves) {
     out << "leaf " << static_cast<int>(leaf.kind) << " " << leaf.index << " " << leaf.name << " s"
         << leaf.slot << " " << leaf.shard.dim << " " << leaf.shard.piece.begin << " "
-        << leaf.shard.piece.length << " " << leaf.shard.whole << "\n";
+        << leaf.shard.piece.length << " " << leaf.shard.whole << " " << leaf.offloaded << " "
+        << leaf.states << "\n";
   }
   for (size_t i = 0; i < program.slots.size(); ++i) {
     if (!is_named(program, static_cast<SlotId>(i))) continue;

@@ -12,10 +12,68 @@
 namespace epl {
 namespace {
 
+// What is offloaded is used between a wait for its fetch and its store, and nowhere else.
+class NearVerifier {
+ public:
+  explicit NearVerifier(const Program& program) : program_(program) {}
+
+  void take(const Instruction& moves) {
+    for (int index : moves.leaves) {
+      const PlanLeaf& leaf = program_.leaves.at(static_cast<size_t>(index));
+      EPL_ASSERT(leaf.offloaded && (!moves.states || leaf.states > 0),
+                 concat("leaf ", index, " is fetched or stored, and is not offloaded"));
+      take({index, moves.states}, moves.kind);
+    }
+  }
+
+  void check_read(int leaf, const std::string& where) const {
+    EPL_ASSERT(!is_away({leaf, false}),
+               concat("leaf ", leaf, " is read while it is away, in ", where));
+  }
+
+  void check_updated(const Instruction& update) const {
+    for (int i : update.gradients) {
+      const int leaf = program_.gradients[static_cast<size_t>(i)].leaf;
+      EPL_ASSERT(!is_away({leaf, false}) && !is_away({leaf, true}),
+                 concat("leaf ", leaf, " is updated while it or its state is away"));
+    }
+  }
+
+  void check_all_stored() const {
+    EPL_ASSERT(there_.empty(), "something is fetched and never stored");
+  }
+
+ private:
+  using Item = std::pair<int, bool>;  // a leaf, or its states
+  enum class There : uint8_t { kFetched, kNear };
+
+  void take(const Item& item, Instruction::Kind kind) {
+    const auto found = there_.find(item);
+    const bool fetched = found != there_.end();
+    EPL_ASSERT(fetched == (kind != Instruction::Kind::kFetch),
+               concat("leaf ", item.first, " is fetched twice, or stored before it is fetched"));
+    if (kind == Instruction::Kind::kStore) {
+      there_.erase(found);
+    } else {
+      there_[item] = kind == Instruction::Kind::kWait ? There::kNear : There::kFetched;
+    }
+  }
+
+  bool is_away(const Item& item) const {
+    const PlanLeaf& leaf = program_.leaves[static_cast<size_t>(item.first)];
+    const bool rests = leaf.offloaded && (!item.second || leaf.states > 0);
+    const auto found = there_.find(item);
+    return rests && (found == there_.end() || found->second != There::kNear);
+  }
+
+  const Program& program_;
+  std::map<Item, There> there_;
+};
+
 class Verifier {
  public:
   Verifier(const Plan& plan, const Program& program, int first_role)
-      : plan_(plan), program_(program), first_role_(first_role) {}
+      : plan_(plan), program_(program), first_role_(first_role), near_(program) {}
 
   void run() {
     EPL_ASSERT(program_.roles > 0, "somebody runs a program");
@@ -65,6 +123,11 @@ class Verifier {
         case Instruction::Kind::kSend:
           for (SlotId id : instruction.slots) read(id, "send");
           break;
+        case Instruction::Kind::kFetch:
+        case Instruction::Kind::kWait:
+        case Instruction::Kind::kStore:
+          near_.take(instruction);
+          break;
         default:
           verify_end(instruction, ran.size() == tasks() && next_call_ == 0);
           break;
@@ -75,6 +138,8 @@ class Verifier {
                    reduced_.size() + tied() == program_.gradients.size(),
                "a gradient is never reduced");
     EPL_ASSERT(reduced_over_roles_.size() == tied(), "a tied gradient is never reduced");
+    verify_owners();
+    near_.check_all_stored();
     EPL_ASSERT(looked_at_ == plan_.scales_loss(),
                "the loss is scaled, and a program does not look whether its gradients are finite");
   }
@@ -99,6 +164,7 @@ class Verifier {
     if (instruction.kind == Instruction::Kind::kFinite) verify_look(instruction);
     if (updates) verify_update(instruction);
     if (reduces) verify_reduction(instruction);
+    if (instruction.kind == Instruction::Kind::kGather) verify_gather(instruction);
   }
 
   void verify_reduction(const Instruction& reduce) {
@@ -137,8 +203,29 @@ class Verifier {
 
   void verify_update(const Instruction& update) {
     EPL_ASSERT(awaited_ == reduced_.size(), "an update comes before its gradients are there");
+    near_.check_updated(update);
     for (int i : update.gradients) {
       EPL_ASSERT(updated_.insert(i).second, concat("gradient ", i, " is updated twice"));
+    }
+  }
+
+  // Whoever does not update a parameter is brought what its owners have made of it.
+  void verify_gather(const Instruction& gather) {
+    EPL_ASSERT(updated_.size() == program_.gradients.size(),
+               "parameters are gathered before they are updated");
+    if (gather.over != Instruction::Over::kReplicas) return;
+    gathered_.insert(gather.leaves.begin(), gather.leaves.end());
+  }
+
+  void verify_owners() const {
+    for (size_t i = 0; i < program_.gradients.size(); ++i) {
+      const PlanGradient& gradient = program_.gradients[i];
+      if (gradient.owners.are_all()) continue;
+      EPL_ASSERT(gathered_.count(gradient.leaf) != 0,
+                 concat("gradient ", i, " has owners, whose updates nobody gathers"));
+      EPL_ASSERT(!plan_.is_tied(first_role_, static_cast<int>(i)) &&
+                     slot(gradient.slot).type.layout == c10::kStrided,
+                 concat("gradient ", i, " is tied or sparse, and not all update it"));
     }
   }
 
@@ -216,6 +303,7 @@ class Verifier {
     if (source.where == Slot::Where::kMadeByOperator) {
       EPL_ASSERT(made_.count(id) != 0, concat("s", id, " is read but not there, in ", where));
     }
+    if (source.where == Slot::Where::kLeaf) near_.check_read(source.index, where);
     if (source.where != Slot::Where::kArena) return;
     const Buffer& buffer = program_.buffers[static_cast<size_t>(source.index)];
     if (buffer.bytes == 0) return;
@@ -233,6 +321,7 @@ class Verifier {
   const Plan& plan_;
   const Program& program_;
   const int first_role_;
+  NearVerifier near_;
   std::map<int64_t, Owner> owners_;  // by first byte
   std::set<SlotId> made_;
   std::set<int> loaded_;   // micro batches
@@ -240,6 +329,7 @@ class Verifier {
   std::set<int> reduced_;
   std::set<int> reduced_over_roles_;
   std::set<int> updated_;
+  std::set<int> gathered_;  // leaves, from their owners
   bool clipped_ = false;    // reduced gradients
   bool looked_at_ = false;  // reduced gradients, whether they are finite
   size_t awaited_ = 0;      // reductions, when somebody last waited for them

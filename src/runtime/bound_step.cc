@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "program/plan_mesh.h"
+#include "runtime/owner_gathering.h"
 
 namespace epl {
 namespace {
@@ -27,6 +28,9 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
       executors_(static_cast<size_t>(replicas_.size())),
       exchanges_(plan.roles()) {
   check_state();
+  if (where.homes != nullptr) {
+    homes_ = std::make_unique<LeafHomes>(*where.homes, leaves_.users);
+  }
   make_executors();
   make_exchanges(where.exchange);
   make_gradients();
@@ -37,10 +41,10 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
                                         replicas_.team);
   }
   for (int device = 0; device < replicas_.size(); ++device) {
-    interpreters_.emplace_back(
-        Interpreter::Bound{plan, program(device), *executors_[static_cast<size_t>(device)],
-                           *exchanges_[static_cast<size_t>(place(device).role)], mail_.get(),
-                           replicas_.team, replicas_.first + device, given_rows(device)});
+    interpreters_.emplace_back(Interpreter::Bound{
+        plan, program(device), *executors_[static_cast<size_t>(device)],
+        *exchanges_[static_cast<size_t>(place(device).role)], mail_.get(), replicas_.team,
+        replicas_.first + device, given_rows(device), homes_.get()});
   }
   bind_end();
 }
@@ -63,9 +67,11 @@ void BoundStep::make_exchanges(const ExchangeOptions& options) {
       here.push_back(executors_[static_cast<size_t>(device)].get());
     }
     if (here.empty()) continue;
+    const auto number = static_cast<int>(role);
     exchanges_[role] = std::make_unique<GradientExchange>(
-        plan_.program_of(role), std::move(here), connections_.routes(static_cast<int>(role)),
-        options, replicas_.team.memory(devices_of_role(role)[0]));
+        plan_.program_of(role), std::move(here), connections_.routes(number),
+        connections_.sharers_of(number).devices, options,
+        replicas_.team.memory(devices_of_role(role)[0]));
   }
 }
 
@@ -77,6 +83,9 @@ void BoundStep::make_gradients() {
     devices.executors.push_back(executors_[static_cast<size_t>(device)].get());
   }
   for (const auto& exchange : exchanges_) devices.exchanges.push_back(exchange.get());
+  for (int role = 0; role < placement().roles(); ++role) {
+    devices.sharers.push_back(connections_.sharers_of(role));
+  }
   gradients_ = std::make_unique<StepGradients>(plan_, std::move(devices));
 }
 
@@ -110,17 +119,24 @@ void BoundStep::bind_end() {
       bound.workers.push_back(connections_.workers_of(roles.at(leaf)));
     }
     const bool norm_of_all = kind == Kind::kClip && bound.phase.over == Over::kAll;
-    if (norm_of_all && connections_.roles_on_workers()) bound.counts = counts_of(bound.entries);
+    if (norm_of_all && connections_.workers() != nullptr) {
+      bound.counts = counts_of(bound.entries, /*scattered=*/false);
+      bound.counts_scattered = counts_of(bound.entries, /*scattered=*/true);
+    }
     end_.push_back(std::move(bound));
   }
 }
 
-// A piece counts where it is; what several have, once.
-std::vector<bool> BoundStep::counts_of(const std::vector<size_t>& entries) const {
+// A piece counts where it is; what several have, once; of what owners alone have each its own.
+std::vector<bool> BoundStep::counts_of(const std::vector<size_t>& entries, bool scattered) const {
   const auto roles = roles_by_leaf(plan_);
   std::vector<bool> counts;
   for (size_t index : entries) {
     const StepGradients::Entry& entry = gradients_->entries()[index];
+    if (scattered && entry.scattered) {
+      counts.push_back(entry.owned->length > 0);
+      continue;
+    }
     const std::vector<int> own = {gradients_->role_of(entry)};
     const std::vector<int>& holders = !entry.shard.is_cut() ? roles.at(entry.leaf) : own;
     counts.push_back(first_holder(connections_, holders) == connections_.cluster().worker_index);
@@ -224,22 +240,36 @@ bool BoundStep::rebind_if_moved() {
 
 void BoundStep::bind_updates(const StepOptimizers& optimizers, Gather others) {
   gradients_->bind_updates(optimizers);
+  for (const HeldParameter& held : gradients_->held()) {
+    if (held.owners.are_all()) continue;
+    connections_.make_group(held.roles);
+    for (int role : held.roles) connections_.make_group({role});
+  }
   gathering_ = Gathering();
   for (const auto& bound : end_) {
-    if (bound.phase.kind != Instruction::Kind::kGather) continue;
+    const bool between_roles = bound.phase.kind == Instruction::Kind::kGather &&
+                               bound.phase.over == Instruction::Over::kRoles;
+    if (!between_roles) continue;
     gathering_ = gathering_of(connections_, gradients_->held(), bound.phase, others);
   }
+}
+
+void BoundStep::gather_from_owners() const {
+  epl::gather_from_owners(connections_, gradients_->held(), [](const at::Tensor& parameter) {
+    return std::vector<at::Tensor>{parameter.detach()};
+  });
 }
 
 void BoundStep::gather(Gather which) const {
   gathering_of(connections_, gradients_->held(), which).run();
 }
 
-void BoundStep::begin(int64_t step, double loss_scale) {
+void BoundStep::begin(int64_t step, double loss_scale, bool sums_to_all) {
   EPL_ASSERT(loss_scale == 1 || plan_.scales_loss(), "a plan that does not scale its loss");
   loss_scale_ = loss_scale;
+  gradients_->begin(sums_to_all);
   for (auto& exchange : exchanges_) {
-    if (exchange != nullptr) exchange->begin(step);
+    if (exchange != nullptr) exchange->begin(step, sums_to_all);
   }
   if (mail_ != nullptr) mail_->begin();
 }
@@ -252,6 +282,11 @@ void BoundStep::run(int device, const std::vector<Batch>* micro_batches, DeviceR
   interpreters_[static_cast<size_t>(device)].run(
       {micro_batches, plan_.seed * loss_scale_, connections_.groups_of(replicas_.first + device)},
       result);
+}
+
+void BoundStep::bring(int role, const Instruction& instruction) const {
+  const size_t devices = devices_of_role(static_cast<size_t>(role)).size();
+  for (size_t i = 0; i < devices; ++i) homes_->run_for_update(instruction);
 }
 
 void BoundStep::start_reductions(const EndPhase& reduce) {

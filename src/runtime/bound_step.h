@@ -19,6 +19,7 @@
 #include "runtime/gradient_exchange.h"
 #include "runtime/held_parameters.h"
 #include "runtime/interpreter.h"
+#include "runtime/leaf_homes.h"
 #include "runtime/local_replicas.h"
 #include "runtime/stage_mail.h"
 #include "runtime/step_gradients.h"
@@ -43,8 +44,9 @@ struct BoundPhase {
   // Of each entry, where it is summed over roles: the workers that have some; null: this alone.
   std::vector<Communicator*> workers;
   // Of each entry, where reduced gradients of several workers are clipped: whether this one answers
-  // for it, so that each counts once in their norm.
+  // for it, so that each counts once in their norm. `counts_scattered`: where sums come to owners.
   std::vector<bool> counts;
+  std::vector<bool> counts_scattered;
 };
 
 class BoundStep {
@@ -53,6 +55,7 @@ class BoundStep {
     LocalReplicas& replicas;
     Connections& connections;
     ExchangeOptions exchange;
+    FileHomes* homes = nullptr;  // of what is offloaded
   };
   // The plan outlives it.
   BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where);
@@ -79,7 +82,9 @@ class BoundStep {
 
   // Before and after all devices have run. The seed of the step is multiplied by `loss_scale`,
   // which is 1 unless the plan says that it scales its loss.
-  void begin(int64_t step, double loss_scale = 1);
+  // `sums_to_all`: sums of gradients come to all workers, and not to their owners alone, since
+  // somebody compares them.
+  void begin(int64_t step, double loss_scale = 1, bool sums_to_all = false);
   void finish();
   void give_up() { connections_.renew_groups(); }  // where a device has failed
   // On the thread of `device`: its program up to the end of the step. `micro_batches`: null where
@@ -101,6 +106,16 @@ class BoundStep {
   void hand_out_state();
   void merge_state(const EndPhase& merge);
 
+  // Parameters that other workers of a role have updated.
+  void gather_from_owners() const;
+
+  // Fetch, wait or store among the updates of a role, for all of its devices here.
+  void bring(int role, const Instruction& instruction) const;
+  // Throws where something that is offloaded could not be written.
+  void check_written() const {
+    if (homes_ != nullptr) homes_->check_written();
+  }
+
   void gather() const { gathering_.run(); }
   // Beside a step; all workers call it.
   void gather(Gather which) const;
@@ -120,12 +135,13 @@ class BoundStep {
   void check_state() const;
   std::vector<int> devices_of_role(size_t role) const;
   void bind_end();
-  std::vector<bool> counts_of(const std::vector<size_t>& entries) const;
+  std::vector<bool> counts_of(const std::vector<size_t>& entries, bool scattered) const;
 
   const Plan& plan_;
   const BoundLeaves leaves_;
   LocalReplicas& replicas_;
   Connections& connections_;
+  std::unique_ptr<LeafHomes> homes_;  // null where nothing is offloaded
   // Devices other than the first of their role: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
   // By role and written leaf, where it decides how they are merged: what was there before the run.

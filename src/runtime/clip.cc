@@ -6,7 +6,22 @@
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
+
 namespace epl {
+
+ClipOptions checked(const ClipOptions& asked) {
+  EPL_CHECK(asked.norm >= 0 && std::isfinite(asked.norm),
+            concat("cannot clip gradients to a norm of ", asked.norm),
+            "TrainerOptions::clip_grad_norm", "a positive number, or 0 for no clipping");
+  EPL_CHECK(asked.value >= 0 && std::isfinite(asked.value),
+            concat("cannot clip gradients to a value of ", asked.value),
+            "TrainerOptions::clip_grad_value", "a positive number, or 0 for no clipping");
+  EPL_CHECK(asked.norm_type > 0, concat("there is no norm of type ", asked.norm_type),
+            "TrainerOptions::clip_norm_type", "2, 1 or infinity");
+  return asked;
+}
+
 namespace {
 
 // Of the gradients without the loss scale: squares of scaled ones may leave the range of float32.

@@ -19,6 +19,9 @@ struct ClipOptions {
   ClipOptions norm_alone() const;
 };
 
+// What a user asks for by TrainerOptions, checked: throws epl::Error where it cannot be.
+ClipOptions checked(const ClipOptions& asked);
+
 // Clips in place, first by norm, then by value. Returns the norm before, 0 where none is asked for.
 // The gradients are 1 / scale of those that are meant: before they are reduced, those of a device
 // carry its share in the mean over all. Those of a scaled loss are its multiples besides; where

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace epl {
@@ -26,6 +27,7 @@ Connections::Connections(const WorkerLinks& links, const Placement& placement)
     : links_(links),
       placement_(placement),
       mailbox_(links.watch, links.deadline, links.cluster.local_devices()) {
+  for (int role = 0; role < placement.roles(); ++role) sharers_.push_back(find_sharers(role));
   groups_by_axis_.try_emplace(kPartAxis, links,
                               groups_of_several(placement.groups_along(kPartAxis)));
   if (!roles_on_workers()) {
@@ -50,6 +52,18 @@ std::vector<int> Connections::workers_with(const std::vector<int>& roles) const 
     for (int worker : placement_.workers_of(role, links_.cluster)) workers.insert(worker);
   }
   return {workers.begin(), workers.end()};
+}
+
+Connections::Sharers Connections::find_sharers(int role) const {
+  Sharers sharers;
+  for (int worker : workers_with({role})) {
+    if (worker == links_.cluster.worker_index) {
+      sharers.rank = static_cast<int>(sharers.devices.size());
+    }
+    const auto devices = placement_.devices_of(role, worker, links_.cluster);
+    sharers.devices.push_back(static_cast<int>(devices.size()));
+  }
+  return sharers;
 }
 
 void Connections::make_routes() {
@@ -124,8 +138,11 @@ const std::vector<Route>& Connections::routes(int role) const {
 Communicator* Connections::workers_of(const std::vector<int>& roles) const {
   const std::vector<int> workers = workers_with(roles);
   if (workers.size() == 1) return nullptr;
+  if (static_cast<int>(workers.size()) == links_.cluster.worker_num) return links_.workers;
   const auto group = groups_.find(workers);
-  return group == groups_.end() ? links_.workers : group->second.get();
+  EPL_ASSERT(group != groups_.end(),
+             concat("no communicator of workers ", join(workers, " "), " was made"));
+  return group->second.get();
 }
 
 }  // namespace epl

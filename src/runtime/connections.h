@@ -38,6 +38,13 @@ class Connections {
   // The workers that have a device of one of these roles, in order.
   std::vector<int> workers_with(const std::vector<int>& roles) const;
 
+  // Those that have a role: how many devices of it each has, and the place of this one among them.
+  struct Sharers {
+    std::vector<int> devices;
+    int rank = -1;  // -1: this worker has none
+  };
+  const Sharers& sharers_of(int role) const { return sharers_[static_cast<size_t>(role)]; }
+
   // A communicator of all workers that have one of these roles, for the main thread; null where
   // that is this one alone. All workers make them beforehand.
   void make_group(const std::vector<int>& roles);
@@ -57,11 +64,13 @@ class Connections {
   Mailbox& mailbox() { return mailbox_; }
 
  private:
+  Sharers find_sharers(int role) const;
   void make_routes();
   void make_device_routes();
 
   const WorkerLinks links_;
   const Placement placement_;
+  std::vector<Sharers> sharers_;  // by role
   Mailbox mailbox_;
   std::vector<const std::vector<Route>*> by_role_;
   // By role, never shared: roles get ready in another order on each worker.

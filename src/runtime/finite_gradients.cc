@@ -109,6 +109,17 @@ bool are_finite(const std::vector<at::Tensor>& gradients, DeviceTeam& team) {
   });
 }
 
+std::string infinite_gradient(const StepGradients& gradients) {
+  const std::vector<at::Tensor> all = gradients.of_devices();
+  size_t next = 0;
+  for (const auto& entry : gradients.entries()) {
+    for (size_t part = 0; part < entry.parts.size(); ++part, ++next) {
+      if (!are_finite({all[next]})) return entry.name;
+    }
+  }
+  return "";
+}
+
 void unscale_gradients(const std::vector<at::Tensor>& gradients, double scale) {
   const c10::AutoGradMode no_grad(false);
   std::set<std::pair<const void*, int64_t>> seen;

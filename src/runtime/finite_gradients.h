@@ -4,9 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "runtime/device_team.h"
+#include "runtime/step_gradients.h"
 
 namespace epl {
 
@@ -15,6 +17,10 @@ namespace epl {
 // infinite.
 bool are_finite(const std::vector<at::Tensor>& gradients);
 bool are_finite(const std::vector<at::Tensor>& gradients, DeviceTeam& team);
+
+// The name of a parameter of which a device here has a gradient that is not finite; empty where it
+// is that of another worker.
+std::string infinite_gradient(const StepGradients& gradients);
 
 // Divides them by the scale, in place; memory that several of them show once.
 void unscale_gradients(const std::vector<at::Tensor>& gradients, double scale);

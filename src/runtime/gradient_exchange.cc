@@ -19,12 +19,26 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 
 }  // namespace
 
+bool comes_to_owners(const Program& program, const PlanGradient& gradient) {
+  if (gradient.owners.are_all()) return false;
+  if (gradient.owners.kind == Owners::Kind::kRank) return true;
+  const auto type_of = [&](SlotId slot) -> const TensorType& {
+    return program.slots[static_cast<size_t>(slot)].type;
+  };
+  const TensorType& own = type_of(gradient.slot);
+  const PlanLeaf& leaf = program.leaves[static_cast<size_t>(gradient.leaf)];
+  if (leaf.shard.is_cut()) return own.strides == contiguous_strides(own.sizes);
+  const TensorType& parameter = type_of(leaf.slot);
+  return own.sizes == parameter.sizes && own.strides == parameter.strides;
+}
+
 GradientExchange::GradientExchange(const Program& program, std::vector<Executor*> devices,
-                                   const std::vector<Route>& routes, ExchangeOptions options,
-                                   DeviceMemory& memory)
+                                   const std::vector<Route>& routes, std::vector<int> shares,
+                                   ExchangeOptions options, DeviceMemory& memory)
     : program_(program),
       devices_(std::move(devices)),
       routes_(routes),
+      shares_(std::move(shares)),
       options_(options),
       memory_(memory) {
   for (const auto& instruction : program.instructions) {
@@ -86,8 +100,9 @@ GradientExchange::~GradientExchange() {
   }
 }
 
-void GradientExchange::begin(int64_t step) {
+void GradientExchange::begin(int64_t step, bool to_all) {
   step_ = step;
+  to_all_ = to_all;
   for (auto& count : reported_) count.store(0, std::memory_order_relaxed);
   for (auto& work : works_) work.reset();
 }
@@ -132,7 +147,7 @@ void GradientExchange::wait() {
 
 void GradientExchange::reduce(const Instruction& group, Communicator* communicator) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> dense;
+  std::vector<int> dense;
   for (int index : group.gradients) {
     if (is_sparse(index)) {
       sparse_.at(index) = reduce_sparse(index, communicator);
@@ -140,35 +155,65 @@ void GradientExchange::reduce(const Instruction& group, Communicator* communicat
     }
     at::Tensor sum = gradient(0, index);
     for (size_t device = 1; device < devices_.size(); ++device) sum.add_(gradient(device, index));
-    if (sum.numel() > 0) dense.push_back(sum);
+    if (sum.numel() > 0) dense.push_back(index);
   }
   if (!dense.empty()) reduce_dense(dense, *communicator);
 }
 
-// Tensors of one type at a time; those with gaps, and half precision, travel as copies.
-void GradientExchange::reduce_dense(const std::vector<at::Tensor>& gradients,
+// Those with gaps, and half precision, travel as copies.
+GradientExchange::Travelling GradientExchange::travelling(int index) const {
+  const PlanGradient& of_plan = program_.gradients[static_cast<size_t>(index)];
+  Travelling made{gradient(0, index), {}, {}};
+  if (!to_all_ && comes_to_owners(program_, of_plan)) made.owners = of_plan.owners;
+  const at::Tensor in_order = in_memory_order(made.gradient);
+  if (in_order.defined()) made.gradient = in_order;
+  made.travels = made.gradient.contiguous();
+  const bool halves = options_.half && at::isFloatingType(made.gradient.scalar_type());
+  if (halves) made.travels = (made.travels * options_.half_scale).to(at::kHalf);
+  return made;
+}
+
+// Tensors of one type at a time.
+void GradientExchange::reduce_dense(const std::vector<int>& gradients,
                                     Communicator& communicator) const {
-  std::map<at::ScalarType, std::vector<std::pair<at::Tensor, at::Tensor>>> by_type;
-  for (const at::Tensor& gradient : gradients) {
-    at::Tensor travels = in_memory_order(gradient);
-    const bool halves = options_.half && at::isFloatingType(gradient.scalar_type());
-    if (halves) {
-      travels = (gradient * options_.half_scale).to(at::kHalf).contiguous();
-    } else if (!travels.defined()) {
-      travels = gradient.contiguous();
-    }
-    by_type[travels.scalar_type()].emplace_back(gradient, travels);
+  std::map<at::ScalarType, std::vector<Travelling>> by_type;
+  for (int index : gradients) {
+    Travelling made = travelling(index);
+    by_type[made.travels.scalar_type()].push_back(std::move(made));
   }
-  for (const auto& [type, pairs] : by_type) {
-    std::vector<at::Tensor> travelling;
-    for (const auto& [gradient, travels] : pairs) travelling.push_back(travels);
-    communicator.all_reduce(travelling, ReduceOp::kSum);
-    for (const auto& [gradient, travels] : pairs) {
+  for (const auto& [type, of_type] : by_type) {
+    reduce_of_type(of_type, communicator);
+    for (const auto& [gradient, travels, owners] : of_type) {
       if (travels.data_ptr() == gradient.data_ptr()) continue;
       const bool halves = travels.scalar_type() != gradient.scalar_type();
       at::Tensor(gradient).copy_(
           halves ? travels.to(gradient.scalar_type()).div_(options_.half_scale) : travels);
     }
+  }
+}
+
+// What comes to owners is handed over by rank, so that each of them owns one run of all of it.
+void GradientExchange::reduce_of_type(const std::vector<Travelling>& gradients,
+                                      Communicator& communicator) const {
+  std::vector<at::Tensor> to_all;
+  for (const auto& each : gradients) {
+    if (each.owners.are_all()) to_all.push_back(each.travels);
+  }
+  if (!to_all.empty()) communicator.all_reduce(to_all, ReduceOp::kSum);
+  std::vector<at::Tensor> to_owners;
+  std::vector<int64_t> counts;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    int64_t& count = counts.emplace_back(0);
+    for (const auto& each : gradients) {
+      if (each.owners.are_all()) continue;
+      const Piece owned = owned_elements(each.owners, each.travels.numel(), shares_, rank);
+      if (owned.length == 0) continue;
+      to_owners.push_back(each.travels.view({-1}).narrow(0, owned.begin, owned.length));
+      count += owned.length;
+    }
+  }
+  if (!to_owners.empty()) {
+    communicator.reduce_scatter_in_place(to_owners, counts, ReduceOp::kSum);
   }
 }
 
@@ -194,6 +239,13 @@ at::Tensor GradientExchange::reduce_sparse(int index, Communicator* communicator
   communicator->all_gather(indices, all_indices, rows);
   communicator->all_gather(values, all_values, rows);
   return at::sparse_coo_tensor(all_indices.t(), all_values, sum.sizes()).coalesce();
+}
+
+ExchangeOptions exchange_options(const Config& config) {
+  ExchangeOptions options;
+  options.half = config.get<bool>("communication.fp16");
+  options.half_scale = static_cast<double>(config.get<int64_t>("communication.fp16_scale"));
+  return options;
 }
 
 }  // namespace epl

@@ -59,6 +59,11 @@ void Interpreter::run_instruction(const Instruction& instruction, const Given& g
     case Instruction::Kind::kReduce:
       bound_.exchange.ready(instruction);
       break;
+    case Instruction::Kind::kFetch:
+    case Instruction::Kind::kWait:
+    case Instruction::Kind::kStore:
+      bound_.homes->run(instruction);
+      break;
     default:
       EPL_ASSERT(false, "an instruction of the step's end stands before it");
   }

@@ -22,6 +22,7 @@
 #include "runtime/device_team.h"
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
+#include "runtime/leaf_homes.h"
 #include "runtime/stage_mail.h"
 
 namespace epl {
@@ -53,6 +54,7 @@ class Interpreter {
     DeviceTeam& team;               // whose devices stop where one of them fails
     int device = 0;                 // its number in the job
     Executor::GivenRows rows = {};  // of a micro batch, that this worker has
+    LeafHomes* homes = nullptr;     // null where nothing is offloaded
   };
   explicit Interpreter(const Bound& bound);
 

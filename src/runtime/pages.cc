@@ -31,10 +31,12 @@ int64_t release_range(uintptr_t begin, uintptr_t end) {
 
 }  // namespace
 
-at::Tensor zeros_by_page(const at::Tensor& like) {
+at::Tensor zeros_by_page(const at::Tensor& like) { return zeros_by_page(like, kLeastPagedBytes); }
+
+at::Tensor zeros_by_page(const at::Tensor& like, int64_t least_bytes) {
   const size_t bytes = like.nbytes();
   const bool ordinary = like.device().is_cpu() && like.is_non_overlapping_and_dense();
-  if (bytes < static_cast<size_t>(kLeastPagedBytes) || !ordinary) {
+  if (bytes < static_cast<size_t>(least_bytes) || !ordinary) {
     return at::zeros_like(like, {}, at::MemoryFormat::Preserve);
   }
   auto memory =
@@ -61,6 +63,16 @@ int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64
     released += release_range(from, from + static_cast<uintptr_t>(length * inner));
   }
   return released;
+}
+
+int64_t release_pages_besides(const at::Tensor& whole, int64_t begin, int64_t length) {
+  EPL_ASSERT(whole.is_non_overlapping_and_dense(), "pages are released of tensors without gaps");
+  const auto base = reinterpret_cast<uintptr_t>(whole.data_ptr());
+  const auto at = [&](int64_t element) {
+    return base + static_cast<uintptr_t>(element) * whole.element_size();
+  };
+  DeviceMemory::note_released_pages();
+  return release_range(base, at(begin)) + release_range(at(begin + length), at(whole.numel()));
 }
 
 }  // namespace epl

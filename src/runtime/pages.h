@@ -12,11 +12,17 @@
 
 namespace epl {
 
-// Zeros that lie in memory as `like` does. Large ones take no memory before they are written.
+// Zeros that lie in memory as `like` does. Those of at least so many bytes, or else large ones
+// (kLeastPagedBytes), take no memory before they are written.
 at::Tensor zeros_by_page(const at::Tensor& like);
+at::Tensor zeros_by_page(const at::Tensor& like, int64_t least_bytes);
 
 // Gives back the pages that lie wholly in [begin, begin + length) of a dimension of a contiguous
 // tensor; what stood there is lost. Gives the number of bytes.
 int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64_t length);
+
+// The same of all elements but those in [begin, begin + length), in the order in which a tensor
+// without gaps lies in memory.
+int64_t release_pages_besides(const at::Tensor& whole, int64_t begin, int64_t length);
 
 }  // namespace epl

@@ -47,13 +47,17 @@ void StepEnd::run(const BoundPhase& bound) {
       if (phase.over == Instruction::Over::kReplica) return clip_replicas(bound);
       return clip_reduced(bound);
     case Instruction::Kind::kUpdate:
-      return update();
+      return update(bound);
     case Instruction::Kind::kGather:
+      if (phase.over == Instruction::Over::kReplicas) return step_.gather_from_owners();
       return step_.gather();
     case Instruction::Kind::kLoad:
     case Instruction::Kind::kReceive:
     case Instruction::Kind::kRun:
     case Instruction::Kind::kSend:
+    case Instruction::Kind::kFetch:  // those of an update are in its phase
+    case Instruction::Kind::kWait:
+    case Instruction::Kind::kStore:
       break;
   }
   EPL_ASSERT(false, "an instruction that computes stands in the end of a step");
@@ -97,10 +101,11 @@ void StepEnd::clip_reduced(const BoundPhase& bound) {
   const std::vector<at::Tensor> gradients = step_.gradients().reduced(bound.entries);
   unscale(gradients);
   const Connections& connections = step_.connections();
-  gradient_norm_ =
-      connections.roles_on_workers()
-          ? clip_gradients_of_workers(gradients, bound.counts, asked, *connections.workers())
-          : clip_gradients(gradients, asked);
+  const bool scattered = step_.gradients().are_scattered();
+  const auto& counts = scattered ? bound.counts_scattered : bound.counts;
+  gradient_norm_ = connections.roles_on_workers() || scattered
+                       ? clip_gradients_of_workers(gradients, counts, asked, *connections.workers())
+                       : clip_gradients(gradients, asked);
 }
 
 // Before anything is updated. What one worker finds all of them hear, so that they skip together.
@@ -128,21 +133,32 @@ void StepEnd::reduce_tied(const BoundPhase& bound) {
   }
 }
 
-// Group by group, as the instructions cut them.
-void StepEnd::update() {
+// Group by group, as the instructions cut them; what is offloaded comes and goes in between.
+void StepEnd::update(const BoundPhase& bound) {
   const c10::AutoGradMode no_grad(false);
+  step_.check_written();
   if (request_.keeps_sums) {
     sum();
     unscale(step_.gradients().reduced());
   }
-  const double factor = unscaled_ ? 1 : 1 / step_.loss_scale();
-  step_.gradients().refresh();
-  for (auto& parts : step_.gradients().updates()) {
-    for (auto& part : parts) {
-      Update& update = request_.update_of(part.optimizer);
-      update.scale_gradients(factor);
-      update_on_devices(update, summed_ ? part.summed : part.gradients, step_.team());
+  StepGradients& gradients = step_.gradients();
+  gradients.refresh();
+  for (const auto& [role, instruction] : bound.phase.instructions) {
+    if (is_of_offload(instruction->kind)) {
+      step_.bring(role, *instruction);
+    } else if (const auto group = gradients.group_of(role, *instruction)) {
+      update_group(*group);
     }
+  }
+  for (size_t i = gradients.groups(); i < gradients.updates().size(); ++i) update_group(i);
+}
+
+void StepEnd::update_group(size_t group) {
+  const double factor = unscaled_ ? 1 : 1 / step_.loss_scale();
+  for (auto& part : step_.gradients().updates()[group]) {
+    Update& update = request_.update_of(part.optimizer);
+    update.scale_gradients(factor);
+    update_on_devices(update, summed_ ? part.summed : part.gradients, step_.team());
   }
 }
 

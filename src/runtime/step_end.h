@@ -52,7 +52,8 @@ class StepEnd {
   void reduce_tied(const BoundPhase& bound);
   bool are_all_finite(const BoundPhase& bound) const;
   void unscale(const std::vector<at::Tensor>& gradients);
-  void update();
+  void update(const BoundPhase& bound);
+  void update_group(size_t group);
   void sum();
 
   BoundStep& step_;

@@ -22,6 +22,17 @@ std::map<int, std::vector<int>> roles_by_leaf(const Plan& plan) {
   return roles;
 }
 
+namespace {
+
+Owners owners_of(int leaf, const Program& program) {
+  for (const auto& gradient : program.gradients) {
+    if (gradient.leaf == leaf) return gradient.owners;
+  }
+  return {};
+}
+
+}  // namespace
+
 StepGradients::StepGradients(const Plan& plan, Devices devices)
     : plan_(plan), devices_(std::move(devices)) {
   find_entries();
@@ -71,9 +82,16 @@ void StepGradients::find_entries() {
           entries_.push_back(entry_of(parts[key]));
         }
       }
-      if (!group.empty()) groups_.push_back(std::move(group));
+      if (group.empty()) continue;
+      group_of_[{static_cast<int>(i), &instruction}] = groups_.size();
+      groups_.push_back(std::move(group));
     }
   }
+}
+
+std::optional<size_t> StepGradients::group_of(int role, const Instruction& update) const {
+  const auto found = group_of_.find({role, &update});
+  return found == group_of_.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
 
 StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& parts) const {
@@ -82,8 +100,31 @@ StepGradients::Entry StepGradients::entry_of(const std::vector<Contribution>& pa
   const PlanLeaf& own = program(first.device).leaves[static_cast<size_t>(index)];
   const int role = devices_.places[first.device].role;
   const bool tied = plan_.is_tied(role, static_cast<int>(first.gradient));
-  const Shard shard = plan_.role(static_cast<size_t>(role)).shard(index);
-  return {index, own.name, leaf(index), parts, tied, shard};
+  Entry entry{index, own.name, leaf(index),
+              parts, tied,     plan_.role(static_cast<size_t>(role)).shard(index)};
+  const PlanGradient& of_plan = program(first.device).gradients[first.gradient];
+  const int64_t elements = plan_.role(static_cast<size_t>(role)).type(of_plan.slot).numel();
+  entry.owned = owned_of(role, of_plan.owners, elements);
+  entry.scattered = entry.owned && comes_to_owners(program(first.device), of_plan);
+  return entry;
+}
+
+std::optional<Piece> StepGradients::owned_of(int role, const Owners& owners,
+                                             int64_t elements) const {
+  if (owners.are_all()) return std::nullopt;
+  const Connections::Sharers& sharers = devices_.sharers[static_cast<size_t>(role)];
+  EPL_ASSERT(sharers.rank >= 0, concat("this worker has no device of role ", role));
+  return owned_elements(owners, elements, sharers.devices, sharers.rank);
+}
+
+bool StepGradients::are_scattered() const {
+  return !sums_to_all_ && std::any_of(entries_.begin(), entries_.end(),
+                                      [](const Entry& entry) { return entry.scattered; });
+}
+
+at::Tensor StepGradients::known_part(const Entry& entry, const at::Tensor& sum) const {
+  if (!entry.scattered || sums_to_all_ || entry.owned->length == sum.numel()) return sum;
+  return sum.as_strided({sum.numel()}, {1}).narrow(0, entry.owned->begin, entry.owned->length);
 }
 
 // The exchange leaves the sum of all parts in the first one.
@@ -93,7 +134,7 @@ bool StepGradients::summed_between_workers(const Entry& entry) const {
 }
 
 ParameterGradient StepGradients::bound(const Entry& entry) const {
-  ParameterGradient result{entry.parameter, gradient(entry.parts[0]), {}, {}};
+  ParameterGradient result{entry.parameter, gradient(entry.parts[0]), {}, {}, entry.owned};
   if (summed_between_workers(entry)) return result;
   for (size_t i = 1; i < entry.parts.size(); ++i) {
     result.addends.push_back(gradient(entry.parts[i]));
@@ -125,6 +166,7 @@ std::vector<HeldParameter> StepGradients::given() const {
     held.leaf = index;
     held.parameter = leaf(index);
     held.roles = roles;
+    held.owners = owners_of(index, plan_.program_of(static_cast<size_t>(roles[0])));
     for (int role : roles) {
       const Shard own = plan_.role(static_cast<size_t>(role)).shard(index);
       if (own.is_cut()) held.shards.push_back(own);
@@ -154,6 +196,10 @@ void StepGradients::bind_group(const std::vector<size_t>& group, const StepOptim
     for (end = begin; end < group.size() && entries_[group[end]].leaf == entry.leaf;) ++end;
     const std::vector<size_t> of_leaf(group.begin() + static_cast<std::ptrdiff_t>(begin),
                                       group.begin() + static_cast<std::ptrdiff_t>(end));
+    const bool some_here = std::any_of(of_leaf.begin(), of_leaf.end(), [&](size_t index) {
+      return !entries_[index].owned || entries_[index].owned->length > 0;
+    });
+    if (!some_here) continue;
     for (size_t optimizer : optimizers.of(entry.parameter)) {
       parts[optimizer].optimizer = optimizer;
       add_update(of_leaf, parts[optimizer]);
@@ -168,7 +214,7 @@ void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) c
   part.entries.push_back(entries);
   if (!first.shard.is_cut()) {
     part.gradients.push_back(bound(first));
-    part.summed.push_back({first.parameter, gradient(first.parts[0]), {}, {}});
+    part.summed.push_back({first.parameter, gradient(first.parts[0]), {}, {}, first.owned});
     return;
   }
   ParameterGradient whole{first.parameter, {}, {}, {}};
@@ -176,8 +222,8 @@ void StepGradients::add_update(const std::vector<size_t>& entries, Part& part) c
   for (size_t index : entries) {
     const Entry& entry = entries_[index];
     ParameterGradient piece = bound(entry);
-    summed.pieces.push_back({entry.shard, piece.gradient, {}});
-    whole.pieces.push_back({entry.shard, piece.gradient, std::move(piece.addends)});
+    summed.pieces.push_back({entry.shard, piece.gradient, {}, entry.owned});
+    whole.pieces.push_back({entry.shard, piece.gradient, std::move(piece.addends), entry.owned});
   }
   part.gradients.push_back(std::move(whole));
   part.summed.push_back(std::move(summed));
@@ -192,6 +238,7 @@ void StepGradients::refresh() {
         const Entry& entry = entries_[part.entries[i][0]];
         if (entry.shard.is_cut() || !made_late(entry)) continue;
         part.summed[i] = sum_of(entry);
+        part.summed[i].owned = entry.owned;
         part.gradients[i] = is_sparse(entry.parts[0]) ? part.summed[i] : bound(entry);
       }
     }
@@ -225,18 +272,27 @@ std::vector<int> StepGradients::readers_of(const at::Tensor& parameter) const {
   return found == readers_.end() ? std::vector<int>() : found->second;
 }
 
-// As the gradient of what this worker has of the parameter.
-ParameterGradient StepGradients::zeros_for(const at::Tensor& parameter, const Home& home) const {
+// As the gradient of what this worker has of the parameter; none where that is nothing.
+std::optional<ParameterGradient> StepGradients::zeros_for(const at::Tensor& parameter,
+                                                          const Home& home) const {
   const at::Tensor whole = parameter.detach();
-  if (home.shards.empty()) return {parameter, at::zeros_like(whole), {}, {}};
+  if (home.shards.empty()) {
+    const auto owned =
+        home.owners.are_all() ? std::nullopt : owned_of(home.roles[0], home.owners, whole.numel());
+    if (owned && owned->length == 0) return std::nullopt;
+    return ParameterGradient{parameter, at::zeros_like(whole), {}, {}, owned};
+  }
   ParameterGradient zeros{parameter, {}, {}, {}};
   std::set<int64_t> begins;  // devices with other rows may have the same piece
   for (size_t i = 0; i < home.shards.size(); ++i) {
     const Piece& piece = home.shards[i].piece;
     if (!has_one_of({home.roles[i]}) || !begins.insert(piece.begin).second) continue;
     const at::Tensor own = whole.narrow(home.shards[i].dim, piece.begin, piece.length);
-    zeros.pieces.push_back({home.shards[i], at::zeros(own.sizes(), own.options()), {}});
+    const auto owned = owned_of(home.roles[i], home.owners, own.numel());
+    if (owned && owned->length == 0) continue;
+    zeros.pieces.push_back({home.shards[i], at::zeros(own.sizes(), own.options()), {}, owned});
   }
+  if (zeros.pieces.empty()) return std::nullopt;
   return zeros;
 }
 
@@ -254,13 +310,14 @@ void StepGradients::bind_zero_gradient_updates(const StepOptimizers& optimizers)
     held_.push_back(std::move(held));
     if (!kZeroGradLeavesZeros || !has_one_of(home.roles)) continue;
     for (size_t optimizer : optimizers.of(parameter)) {
+      std::optional<ParameterGradient> zeros = zeros_for(parameter, home);
+      if (!zeros) continue;
       parts[optimizer].optimizer = optimizer;
-      ParameterGradient zeros = zeros_for(parameter, home);
       // One of the user's own may write into its gradients, which zero_grad() makes zeros of again.
-      if (!optimizers.fused(optimizer) && zeros.gradient.defined()) {
-        written_zeros_.push_back(zeros.gradient);
+      if (!optimizers.fused(optimizer) && zeros->gradient.defined()) {
+        written_zeros_.push_back(zeros->gradient);
       }
-      parts[optimizer].gradients.push_back(std::move(zeros));
+      parts[optimizer].gradients.push_back(std::move(*zeros));
     }
   }
   for (auto& [optimizer, part] : parts) add_zero_gradient_updates(std::move(part));
@@ -310,13 +367,17 @@ std::vector<at::Tensor> StepGradients::of_devices() const {
 
 std::vector<at::Tensor> StepGradients::reduced() const {
   std::vector<at::Tensor> gradients;
-  for (const auto& entry : entries_) gradients.push_back(sum_of(entry).gradient);
+  for (const auto& entry : entries_) {
+    gradients.push_back(known_part(entry, sum_of(entry).gradient));
+  }
   return gradients;
 }
 
 std::vector<at::Tensor> StepGradients::reduced(const std::vector<size_t>& entries) const {
   std::vector<at::Tensor> gradients;
-  for (size_t entry : entries) gradients.push_back(sum_of(entries_[entry]).gradient);
+  for (size_t entry : entries) {
+    gradients.push_back(known_part(entries_[entry], sum_of(entries_[entry]).gradient));
+  }
   return gradients;
 }
 
@@ -329,7 +390,9 @@ std::vector<at::Tensor> StepGradients::addends(const std::vector<size_t>& entrie
       continue;
     }
     const size_t parts = summed_between_workers(entry) ? 1 : entry.parts.size();
-    for (size_t i = 0; i < parts; ++i) all.push_back(gradient(entry.parts[i]));
+    for (size_t i = 0; i < parts; ++i) {
+      all.push_back(known_part(entry, gradient(entry.parts[i])));
+    }
   }
   return all;
 }

@@ -11,7 +11,9 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/placement.h"
@@ -50,6 +52,7 @@ class StepGradients {
     std::vector<Place> places;
     std::vector<Executor*> executors;
     std::vector<GradientExchange*> exchanges;
+    std::vector<Connections::Sharers> sharers;  // by role
   };
   StepGradients(const Plan& plan, Devices devices);
 
@@ -68,6 +71,10 @@ class StepGradients {
   // Parameters without a gradient in this step get zeros where this worker has something of them.
   void bind_updates(const StepOptimizers& optimizers);
   std::vector<std::vector<Part>>& updates() { return updates_; }
+  // Which of updates() an instruction of a role is; none where all of its parameters are updated
+  // elsewhere. Those that no instruction is come last: parameters without a gradient.
+  std::optional<size_t> group_of(int role, const Instruction& update) const;
+  size_t groups() const { return groups_.size(); }
   // Who changes each parameter that the update changes on some worker. Alike on all of them.
   const std::vector<HeldParameter>& held() const { return held_; }
   // Before each update: what an optimizer of the user's own may have written is zero again, and
@@ -88,6 +95,9 @@ class StepGradients {
     std::vector<Contribution> parts;  // in the order of devices
     bool tied = false;                // roles that may lie on other workers have parts as well
     Shard shard = {};                 // of a parameter that is cut over devices; each is an entry
+    // What this worker updates of it, where others update the rest; of a shard in its own order.
+    std::optional<Piece> owned = {};
+    bool scattered = false;  // its sum is there for the owned elements alone
   };
   const std::vector<Entry>& entries() const { return entries_; }
   int role_of(const Entry& entry) const { return devices_.places[entry.parts[0].device].role; }
@@ -95,14 +105,20 @@ class StepGradients {
   // The entries whose gradients the instructions of a phase name, all parts of each.
   std::vector<size_t> entries_of(const EndPhase& phase) const;
 
-  // Once reductions are there: of each entry its sum, or what is still to be added up here.
+  // Whether sums come to all workers in this step, whoever owns them: somebody compares them.
+  void begin(bool sums_to_all) { sums_to_all_ = sums_to_all; }
+  // Whether this worker has but a part of some sums.
+  bool are_scattered() const;
+
+  // Once reductions are there: of each entry its sum, or what is still to be added up here. Of a
+  // sum that is scattered what is owned here, in a row.
   std::vector<at::Tensor> addends(const std::vector<size_t>& entries) const;
 
   // Into the first part of each entry, each device of the team some of them.
   void sum_into_first(DeviceTeam& team);
   // What each device has of each entry, in their order.
   std::vector<at::Tensor> of_devices() const;
-  // One for each entry, once they are summed.
+  // One for each entry, once they are summed; of a sum that is scattered as above.
   std::vector<at::Tensor> reduced() const;
   std::vector<at::Tensor> reduced(const std::vector<size_t>& entries) const;
 
@@ -125,9 +141,11 @@ class StepGradients {
   void add_update(const std::vector<size_t>& entries, Part& part) const;
   void bind_group(const std::vector<size_t>& group, const StepOptimizers& optimizers);
   ParameterGradient sum_of(const Entry& entry) const;
+  at::Tensor known_part(const Entry& entry, const at::Tensor& sum) const;
+  std::optional<Piece> owned_of(int role, const Owners& owners, int64_t elements) const;
   void bind_zero_gradient_updates(const StepOptimizers& optimizers);
   void add_zero_gradient_updates(Part updates);
-  ParameterGradient zeros_for(const at::Tensor& parameter, const Home& home) const;
+  std::optional<ParameterGradient> zeros_for(const at::Tensor& parameter, const Home& home) const;
   bool has_one_of(const std::vector<int>& roles) const;
   std::vector<int> readers_of(const at::Tensor& parameter) const;
   const at::Tensor& leaf(int index) const { return devices_.leaves[static_cast<size_t>(index)]; }
@@ -139,11 +157,13 @@ class StepGradients {
   const Devices devices_;
   std::vector<Entry> entries_;
   std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
-  std::map<const c10::TensorImpl*, std::vector<int>> readers_;  // roles, by what they read
+  std::map<std::pair<int, const Instruction*>, size_t> group_of_;  // by role
+  std::map<const c10::TensorImpl*, std::vector<int>> readers_;     // roles, by what they read
   std::vector<std::vector<Part>> updates_;
   std::vector<HeldParameter> held_;
   std::vector<at::Tensor> written_zeros_;  // gradients that an optimizer of the user's may write
   std::vector<at::Tensor> resting_;
+  bool sums_to_all_ = false;
 };
 
 }  // namespace epl

@@ -53,13 +53,31 @@ at::Tensor sum_of(at::Tensor sum, const std::vector<at::Tensor>& addends) {
   return sum;
 }
 
+// What this worker owns, and zeros elsewhere. Elements are counted as `like` lies in memory.
+at::Tensor owned_alone(const at::Tensor& gradient, const at::Tensor& like, const Piece& owned) {
+  const auto in_order = [](const at::Tensor& tensor) {
+    return tensor.as_strided({tensor.numel()}, {1});
+  };
+  const at::Tensor alike = at::empty_like(like.detach()).copy_(gradient);
+  at::Tensor alone = at::zeros_like(alike);
+  in_order(alone)
+      .narrow(0, owned.begin, owned.length)
+      .copy_(in_order(alike).narrow(0, owned.begin, owned.length));
+  return alone;
+}
+
 // The gradient with all that other devices have for it.
 at::Tensor summed(const ParameterGradient& gradient) {
-  if (gradient.pieces.empty()) return sum_of(gradient.gradient, gradient.addends);
+  if (gradient.pieces.empty()) {
+    const at::Tensor sum = sum_of(gradient.gradient, gradient.addends);
+    return gradient.owned ? owned_alone(sum, gradient.parameter, *gradient.owned) : sum;
+  }
   at::Tensor whole = at::zeros_like(gradient.parameter.detach());
-  for (const auto& piece : gradient.pieces)
-    whole.narrow(piece.shard.dim, piece.shard.piece.begin, piece.shard.piece.length)
-        .copy_(sum_of(piece.gradient, piece.addends));
+  for (const auto& piece : gradient.pieces) {
+    at::Tensor sum = sum_of(piece.gradient, piece.addends);
+    if (piece.owned) sum = owned_alone(sum, sum.contiguous(), *piece.owned);
+    whole.narrow(piece.shard.dim, piece.shard.piece.begin, piece.shard.piece.length).copy_(sum);
+  }
   return whole;
 }
 
@@ -176,6 +194,8 @@ class FusedUpdate final : public Update {
     for (const auto& gradient : gradients) {
       if (!add_job(gradient)) {
         others_.push_back({gradient.parameter, summed(gradient, gradient_scale()), {}, {}});
+        const bool partly = gradient.is_partly_owned();
+        if (partly) partial_others_.push_back(index_.find(gradient.parameter).number);
       }
     }
     return total_;
@@ -191,8 +211,12 @@ class FusedUpdate final : public Update {
   void finish() override {
     at::NoGradGuard no_grad;
     rearranged_.clear();
+    for (size_t number : partial_others_) optimizer_.set_partial(number, false);
     if (!others_.empty()) step_of_its_own(optimizer_, others_);
     others_.clear();
+    for (size_t number : std::exchange(partial_others_, {})) {
+      if (optimizer_.state(number).exists) optimizer_.set_partial(number, true);
+    }
     DeviceMemory::count_pages();  // of states that were made
   }
 
@@ -221,7 +245,9 @@ class FusedUpdate final : public Update {
 
     const RuleOptions& options = options_.of(place.group);
     KernelState state;
-    if (!prepare_state(optimizer_, place.number, options, parameter, state)) return false;
+    const StateHome home = one.is_partly_owned() ? StateHome::kShared : StateHome::kHere;
+    const StateOf which{place.number, home};
+    if (!prepare_state(optimizer_, which, options, parameter, state, make_zeros())) return false;
     Step step;
     rule_.fill(step, options.values, state);
     step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
@@ -231,14 +257,22 @@ class FusedUpdate final : public Update {
     if (Rule::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
     for (const auto& piece : one.pieces) add_piece(step, parameter, piece);
     if (!one.pieces.empty()) return true;
-    step.gradient = lying_like(parameter, one.gradient).data_ptr();
-    jobs_.push_back({step, total_, total_ + parameter.numel(), {}});
-    total_ = jobs_.back().end;
-    if (one.addends.empty()) return true;
-    jobs_.back().sources.push_back(step.gradient);
-    for (const at::Tensor& addend : one.addends)
-      jobs_.back().sources.push_back(lying_like(parameter, addend).data_ptr());
+    add_whole(step, one);
     return true;
+  }
+
+  // All elements of a parameter, or those that this worker owns: a run of them.
+  void add_whole(const Step& whole, const ParameterGradient& one) {
+    const Piece owned = one.owned.value_or(Piece{0, one.parameter.numel()});
+    const auto source = [&](const at::Tensor& gradient) {
+      return advanced(lying_like(one.parameter, gradient).data_ptr(), whole.type, owned.begin);
+    };
+    const void* const first = source(one.gradient);
+    jobs_.push_back({moved(whole, owned.begin, first), total_, total_ + owned.length, {}});
+    total_ = jobs_.back().end;
+    if (one.addends.empty()) return;
+    jobs_.back().sources.push_back(first);
+    for (const at::Tensor& addend : one.addends) jobs_.back().sources.push_back(source(addend));
   }
 
   static bool has_plain_gradient(const ParameterGradient& one) {
@@ -263,14 +297,19 @@ class FusedUpdate final : public Update {
     if (length == 0) return;
     std::vector<void*> sources{contiguous_data(piece.gradient)};
     for (const at::Tensor& addend : piece.addends) sources.push_back(contiguous_data(addend));
+    const Piece owned = piece.owned.value_or(Piece{0, rows * length});
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = row * sizes[dim] * inner + piece.shard.piece.begin * inner;
-      const void* const gradient = advanced(sources[0], whole.type, row * length);
-      jobs_.push_back({moved(whole, at, gradient), total_, total_ + length, {}});
-      total_ += length;
+      const int64_t from = std::max(row * length, owned.begin);
+      const int64_t until = std::min((row + 1) * length, owned.begin + owned.length);
+      if (from >= until) continue;
+      const int64_t at =
+          row * sizes[dim] * inner + piece.shard.piece.begin * inner + from - row * length;
+      const void* const gradient = advanced(sources[0], whole.type, from);
+      jobs_.push_back({moved(whole, at, gradient), total_, total_ + until - from, {}});
+      total_ = jobs_.back().end;
       if (sources.size() == 1) continue;
       for (void* source : sources)
-        jobs_.back().sources.push_back(advanced(source, whole.type, row * length));
+        jobs_.back().sources.push_back(advanced(source, whole.type, from));
     }
   }
 
@@ -308,6 +347,7 @@ class FusedUpdate final : public Update {
   int64_t total_ = 0;
   std::vector<at::Tensor> rearranged_;     // gradients copied to lie as their parameters do
   std::vector<ParameterGradient> others_;  // LibTorch does these
+  std::vector<size_t> partial_others_;     // of which other workers keep parts of the states
 };
 
 class OwnUpdate final : public Update {

@@ -16,8 +16,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "layout/shard.h"
@@ -34,10 +38,15 @@ namespace epl {
 // Where the parameter is cut over devices, each has the gradient of its piece: then `gradient` is
 // undefined, and what no piece covers (it belongs to other workers) is not updated, at least not
 // meaningfully.
+//
+// Where other workers have the same gradient, and update other elements of it, `owned` are those of
+// this one: in the order in which the parameter lies in memory, or of a piece in the order of its
+// own. What the gradient holds elsewhere has no meaning.
 struct GradientPiece {
   Shard shard;  // of the parameter
   at::Tensor gradient;
   std::vector<at::Tensor> addends = {};
+  std::optional<Piece> owned = {};
 };
 
 struct ParameterGradient {
@@ -45,6 +54,13 @@ struct ParameterGradient {
   at::Tensor gradient;
   std::vector<at::Tensor> addends = {};
   std::vector<GradientPiece> pieces = {};
+  std::optional<Piece> owned = {};
+
+  // Whether some of it is updated elsewhere, so that its state here is not all there is.
+  bool is_partly_owned() const {
+    return owned || std::any_of(pieces.begin(), pieces.end(),
+                                [](const GradientPiece& piece) { return piece.owned.has_value(); });
+  }
 };
 
 class Update {
@@ -63,6 +79,10 @@ class Update {
   // From now on gradients are multiplied by this first: one over the loss scale.
   void scale_gradients(double factor) { gradient_scale_ = factor; }
 
+  // Who makes the zeros that a state of a parameter begins with; else zeros_by_page() does.
+  using MakeZeros = std::function<at::Tensor(const at::Tensor& parameter)>;
+  void make_states_by(MakeZeros make) { make_zeros_ = std::move(make); }
+
   // The same in three parts, so that several threads share the work: prepare() gives the number of
   // elements; run() does those in [begin, end), side by side with other ranges; finish() comes
   // last.
@@ -75,9 +95,11 @@ class Update {
 
  protected:
   double gradient_scale() const { return gradient_scale_; }
+  const MakeZeros& make_zeros() const { return make_zeros_; }
 
  private:
   double gradient_scale_ = 1;
+  MakeZeros make_zeros_;
 };
 
 // The fused update of an optimizer whose rule is known, else the optimizer itself, which must

@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "runtime/pages.h"
+#include "state/state_map.h"
 
 namespace epl {
 namespace {
@@ -37,16 +40,28 @@ RuleOptions rule_options(const OptimizerRow& row, const OptionValues& values) {
   return options;
 }
 
-bool prepare_state(ModelOptimizer& optimizer, size_t number, const RuleOptions& options,
-                   const at::Tensor& parameter, KernelState& prepared) {
+bool prepare_state(ModelOptimizer& optimizer, const StateOf& which, const RuleOptions& options,
+                   const at::Tensor& parameter, KernelState& prepared,
+                   const MakeStateZeros& make_zeros) {
   if (!options.keeps_state) return true;
+  const size_t number = which.number;
+  const bool shared = which.home == StateHome::kShared;
+  if (shared && optimizer.state(number).exists) optimizer.set_partial(number, true);
   ParameterState state = optimizer.state(number);
   prepared.fresh = !state.exists;
   if (prepared.fresh) {
     if (optimizer.row()->begins == StateBegins::kWithOptimizer) return false;  // it complains
-    state = optimizer.make_state(number);
+    const int64_t least = shared ? kLeastSharedBytes : kLeastPagedBytes;
+    std::array<at::Tensor, kMostStateTensors> zeros;
+    for (size_t i = 0; i < zeros.size(); ++i) {
+      if (!options.has[i]) continue;
+      zeros[i] = make_zeros ? make_zeros(parameter) : zeros_by_page(parameter, least);
+    }
+    optimizer.make_state(number);
+    if (shared) optimizer.set_partial(number, true);
+    state = optimizer.state(number);
     for (size_t i = 0; i < state.tensors.size(); ++i) {
-      if (options.has[i]) *state.tensors[i] = zeros_by_page(parameter);
+      if (options.has[i]) *state.tensors[i] = std::move(zeros[i]);
     }
   }
   for (size_t i = 0; i < state.tensors.size(); ++i) {

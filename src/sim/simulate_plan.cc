@@ -45,6 +45,10 @@ class Simulation final : public PlanVisitor {
         return receive(instruction, letters_.at(key_of(role, instruction)), device);
       case Instruction::Kind::kReduce:
         return reduce(role, instruction, device);
+      case Instruction::Kind::kFetch:
+      case Instruction::Kind::kWait:
+      case Instruction::Kind::kStore:
+        return bring(role, instruction, device);
       default:
         return;
     }
@@ -59,6 +63,8 @@ class Simulation final : public PlanVisitor {
       const auto index = static_cast<size_t>(role);
       if (phase.kind == Instruction::Kind::kReduce) {
         reduce(index, *instruction, device);
+      } else if (is_of_offload(instruction->kind)) {
+        bring(index, *instruction, device);
       } else {
         add({kind_of_end(phase), -1, -1, device.free,
              device.free + cost_of(costs_.end, index, *instruction)},
@@ -83,8 +89,10 @@ class Simulation final : public PlanVisitor {
 
  private:
   struct Device {
-    double free = 0;     // when it is done with all so far
-    double reduced = 0;  // when all of its sums are there
+    double free = 0;                                 // when it is done with all so far
+    double reduced = 0;                              // when all of its sums are there
+    double brought = 0;                              // when its file is done with all so far
+    std::map<std::pair<int, bool>, double> arrives;  // what is fetched: a leaf, or its states
     std::vector<Span> spans;
   };
   struct Letter {
@@ -134,6 +142,22 @@ class Simulation final : public PlanVisitor {
         std::max(device.reduced, device.free) + cost_of(costs_.reduce, role, instruction);
   }
 
+  // One thing after the other comes from the file and goes there, while the device computes.
+  void bring(size_t role, const Instruction& instruction, Device& device) const {
+    if (instruction.kind != Instruction::Kind::kWait) {
+      device.brought =
+          std::max(device.brought, device.free) + cost_of(costs_.bring, role, instruction);
+    }
+    double there = device.free;
+    for (int leaf : instruction.leaves) {
+      double& arrives = device.arrives[{leaf, instruction.states}];
+      if (instruction.kind == Instruction::Kind::kFetch) arrives = device.brought;
+      there = std::max(there, arrives);
+    }
+    if (instruction.kind != Instruction::Kind::kWait) return;
+    add({Span::Kind::kCommunication, -1, -1, device.free, there}, device);
+  }
+
   void await() {
     for (Device& device : devices_) {
       add({Span::Kind::kCommunication, -1, -1, device.free, std::max(device.free, device.reduced)},
@@ -166,6 +190,7 @@ PlanCosts stamped_costs(const Plan& plan) {
   const auto stamped = [](int, const Instruction& each) { return each.cost.seconds; };
   costs.send = stamped;
   costs.reduce = stamped;
+  costs.bring = stamped;
   costs.end = stamped;
   return costs;
 }

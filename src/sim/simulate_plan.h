@@ -31,6 +31,7 @@ struct PlanCosts {
   OfRun run;
   OfInstruction send;    // from the send to the moment at which the value can be received
   OfInstruction reduce;  // those of one program, one after the other
+  OfInstruction bring;   // fetch, store: those of one program, one after the other
   OfInstruction end;     // merge, clip, update, gather: on a device of the program
 };
 

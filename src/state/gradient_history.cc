@@ -43,11 +43,23 @@ void GradientHistory::add(const std::string& name, const at::Tensor& parameter, 
   Entry& entry = known->second;
   check_type(name, parameter, entry);
   if (entry.home == home && entry.placement == asker.placement) return;
-  const bool moves = !(entry.placement == asker.placement) && entry.placement.has_roles();
+  const bool all_had_it = !entry.placement.has_roles() && entry.home.owners.are_all();
+  const bool moves = !(entry.placement == asker.placement) && !all_had_it;
   if (moves && !asker.alone) throw_lies_elsewhere(name, entry, asker);
+  EPL_CHECK(entry.home.owners.are_all() || entry.home.owners == home.owners,
+            concat("workers keep parts of the states of `", name,
+                   "`, as an earlier step has cut them, and this one would update it otherwise"),
+            "zero.level",
+            "the same zero.level in all trainers of a process; to go on with another one, "
+            "trainer.save(), and load() with a new network");
   entry.home = home;
   entry.placement = asker.placement;
   if (!asker.alone) ++version_;  // one worker has all of it, wherever it lies
+}
+
+bool GradientHistory::has_owners(const at::Tensor& parameter) const {
+  const auto known = entries_.find(parameter.unsafeGetTensorImpl());
+  return known != entries_.end() && !known->second.home.owners.are_all();
 }
 
 void GradientHistory::add_reached(const at::Tensor& parameter) {
@@ -81,7 +93,8 @@ std::optional<Home> GradientHistory::find(const std::string& name, const at::Ten
   const Entry& entry = known->second;
   check_type(name, parameter, entry);
   if (entry.placement == asker.placement) return entry.home;
-  const bool all_have_it = !entry.placement.has_roles() && !asker.placement.has_roles();
+  const bool all_have_it =
+      !entry.placement.has_roles() && !asker.placement.has_roles() && entry.home.owners.are_all();
   if (!asker.alone && !all_have_it) throw_lies_elsewhere(name, entry, asker);
   return Home{{0}};
 }

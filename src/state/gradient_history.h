@@ -45,6 +45,9 @@ class GradientHistory {
   std::optional<Home> find(const std::string& name, const at::Tensor& parameter,
                            const Asker& asker) const;
 
+  // Whether workers keep parts of its optimizer's states (zero.level).
+  bool has_owners(const at::Tensor& parameter) const;
+
   // Grows with whatever is added: who has looked before then looks again.
   int64_t version() const { return version_; }
 

@@ -6,6 +6,7 @@
 
 #include "program/bytes_moved.h"
 #include "program/memory_profile.h"
+#include "program/near_bytes.h"
 #include "program/walk.h"
 
 namespace epl {
@@ -89,6 +90,7 @@ class Forecast {
     report.number = worker;
     for (const StateEntry& entry : sources_.state.entries()) add_state(entry, worker, report);
     report.shared[MemoryKind::kCommunication] = sources_.communicators;
+    report.shared[MemoryKind::kWindows] = near_on(worker);
     int first = 0;
     for (int before = 0; before < worker; ++before) first += devices_of(before);
     for (int device = first; device < first + devices_of(worker); ++device) {
@@ -110,6 +112,7 @@ class Forecast {
     report.bytes = profile.bytes;
     report.peak_at = profile.peak_at;
     report.workspace_at = profile.workspace_at;
+    report.over_time = profile.over_time;
     report.bytes[MemoryKind::kBuffers] += copied_state(device, role, worker);
     report.bytes[MemoryKind::kCommunication] += mail_.most(role);
     const bool first = sources_.placement.devices_of(role, worker, sources_.cluster)[0] == device;
@@ -143,8 +146,22 @@ class Forecast {
     return kind == StateKind::kBuffer ? MemoryKind::kBuffers : MemoryKind::kOptimizerState;
   }
 
+  // Of what rests in a file: devices of a role bring the same, those of others something else.
+  int64_t near_on(int worker) const {
+    int64_t bytes = 0;
+    for (int role = 0; role < sources_.placement.roles(); ++role) {
+      if (is_on(role, worker)) bytes += most_near(program_of(role));
+    }
+    return bytes;
+  }
+
   void add_state(const StateEntry& entry, int worker, MemoryReport::Worker& report) const {
+    if (entry.medium == StateMedium::kFile) return;
     const bool is_state = entry.kind == StateKind::kOptimizerState;
+    if (is_state && entry.home && !entry.home->owners.are_all() && !entry.home->roles.empty()) {
+      report.shared[MemoryKind::kOptimizerState] += owned_bytes(entry, worker);
+      return;
+    }
     const bool everywhere = is_state
                                 ? sources_.made.count(entry.name) != 0
                                 : entry.kind == StateKind::kBuffer || !sources_.releases_others;
@@ -152,6 +169,31 @@ class Forecast {
     report.shared[kind_of(entry.kind)] += everywhere || !entry.home || entry.home->roles.empty()
                                               ? bytes_of(entry.type)
                                               : held_bytes(entry, worker);
+  }
+
+  // What a worker keeps of a state whose parameter has owners: of each of its shards a part.
+  int64_t owned_bytes(const StateEntry& entry, int worker) const {
+    const auto& roles = entry.home->roles;
+    std::set<int64_t> begins;
+    int64_t elements = 0;
+    for (size_t i = 0; i < roles.size(); ++i) {
+      const std::vector<int> workers = sources_.placement.workers_of(roles[i], sources_.cluster);
+      const auto here = std::find(workers.begin(), workers.end(), worker);
+      const Shard shard = entry.shard(i);
+      if (here == workers.end() || !begins.insert(shard.piece.begin).second) continue;
+      std::vector<int> shares;
+      for (int each : workers) {
+        const auto devices = sources_.placement.devices_of(roles[i], each, sources_.cluster);
+        shares.push_back(static_cast<int>(devices.size()));
+      }
+      const int64_t all = entry.type.numel();
+      const int64_t of_shard =
+          shard.is_cut() && shard.whole > 0 ? all / shard.whole * shard.piece.length : all;
+      const auto rank = static_cast<int>(here - workers.begin());
+      elements += owned_elements(entry.home->owners, of_shard, shares, rank).length;
+    }
+    const bool whole = elements > 0 && bytes_of(entry.type) < kLeastSharedBytes;
+    return whole ? bytes_of(entry.type) : elements * entry.type.item_bytes();
   }
 
   bool is_on(int role, int worker) const {

@@ -68,6 +68,12 @@ class ModelOptimizer {
   virtual ParameterState make_state(size_t number) = 0;
   virtual void drop_state(size_t number) = 0;
 
+  // Says that a state is not all there is of it, or that it is: other workers keep the rest, or all
+  // of it, and here it is made without tensors then. While it is partial the front end's own way
+  // to save it throws epl::Error, so that no file has zeros where others have numbers.
+  virtual void set_partial(size_t /*number*/, bool /*partial*/) {}
+  virtual bool is_partial(size_t /*number*/) const { return false; }
+
   // Of the parameters that have a .grad(): one step by the front end's own code.
   virtual void step() = 0;
 

@@ -46,8 +46,10 @@ std::string print_home(const StateEntry& entry, const Placement& placement,
   if (entry.home->roles.empty()) {
     return entry.layout().str() + " in roles of another trainer";
   }
+  const bool owned = entry.kind == StateKind::kOptimizerState && !entry.home->owners.are_all();
   if (!entry.layout().is_cut()) {
-    return concat("R in ", some("role", entry.home->roles), " on ",
+    return concat(owned ? "R" + print_owners(entry.home->owners) : "R", " in ",
+                  some("role", entry.home->roles), " on ",
                   some("worker", StateMap::workers_of(entry, placement, cluster)));
   }
   std::vector<std::string> pieces;
@@ -56,8 +58,8 @@ std::string print_home(const StateEntry& entry, const Placement& placement,
     pieces.push_back(concat(role, print_shard(entry.shard(i)), " on ",
                             some("worker", placement.workers_of(role, cluster))));
   }
-  return concat(entry.layout().str(), pieces.size() == 1 ? " in role " : " in roles ",
-                join(pieces, ", "));
+  return concat(entry.layout().str(), owned ? print_owners(entry.home->owners) : "",
+                pieces.size() == 1 ? " in role " : " in roles ", join(pieces, ", "));
 }
 
 // Roles that only read it are told of: they have to be brought what others change.
@@ -102,6 +104,14 @@ std::vector<size_t> StateMap::with_states(const std::string& parameter) const {
 
 void StateMap::place(const std::string& parameter, const Home& home) {
   for (size_t index : with_states(parameter)) entries_[index].home = home;
+}
+
+void StateMap::rest_in(StateMedium medium, const std::string& parameter, States states) {
+  for (size_t index : with_states(parameter)) {
+    StateEntry& entry = entries_[index];
+    const bool is_state = entry.kind == StateKind::kOptimizerState;
+    if (!is_state || states == States::kGoAlong) entry.medium = medium;
+  }
 }
 
 void StateMap::place(const Plan& plan) {
@@ -165,6 +175,7 @@ std::map<int, Home> homes_of(const Plan& plan) {
       home.roles.push_back(static_cast<int>(number));
       const PlanLeaf& own = role.program.leaves[static_cast<size_t>(gradient.leaf)];
       if (own.shard.is_cut()) home.shards.push_back(role.shard(gradient.leaf));
+      home.owners = gradient.owners;
       EPL_ASSERT(home.shards.empty() || home.shards.size() == home.roles.size(),
                  concat("`", own.name, "` is whole in one role and cut in another"));
     }

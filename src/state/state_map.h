@@ -37,6 +37,8 @@ enum class StateMedium : uint8_t { kMemory, kPages, kHost, kFile };
 // Tensors with fewer bytes take all of their memory at once: a mapping of their own would cost more
 // than it can save.
 inline constexpr int64_t kLeastPagedBytes = 1 << 20;
+// Of one of which several workers keep ranges (plan/zero.h), which is worth it earlier.
+inline constexpr int64_t kLeastSharedBytes = 1 << 16;
 
 struct StateEntry {
   std::string name;  // "decoder.weight"; of an optimizer's state "decoder.weight/exp_avg"
@@ -69,6 +71,10 @@ class StateMap {
 
   // A parameter lies at `home` from now on, and so do the states of its optimizers.
   void place(const std::string& parameter, const Home& home);
+  // A parameter rests elsewhere than in memory, and so do the states of its optimizers where that
+  // is said.
+  enum class States : uint8_t { kStay, kGoAlong };
+  void rest_in(StateMedium medium, const std::string& parameter, States states);
   // As a Plan says for all that it changes; who reads what is said anew. Whatever else there is
   // stays where it is.
   void place(const Plan& plan);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "config/settings.h"
 #include "ops/facts.h"
 #include "runtime/merge_outputs.h"
 
@@ -43,10 +44,6 @@ int parts_of_sums(const BoundStep& step) {
   return placement.replicas * most * step.plan().micro_batches;
 }
 
-bool takes_mean(const Config& config) {
-  return config.get<std::string>("communication.gradients_reduce_method") == "mean";
-}
-
 // Why the step is by intention not the undivided one: the exceptions of docs/exactness.md.
 std::string why_divided(const ReplayedStep& step) {
   if (parts_of(step.bound) == 1) return "";
@@ -56,7 +53,7 @@ std::string why_divided(const ReplayedStep& step) {
   const std::string state = written_state(step.compiled, step.model);
   if (!state.empty()) return concat("the step writes `", state, "` once for each part");
   if (step.bound.clips_each_replica()) return "communication.clip_after_allreduce = false";
-  if (!takes_mean(step.config)) return "communication.gradients_reduce_method = \"sum\"";
+  if (!averages_gradients(step.config)) return "communication.gradients_reduce_method = \"sum\"";
   if (step.bound.plan().scales_loss()) return "each part rounds its sums to amp.dtype";
   return "";
 }
@@ -88,7 +85,7 @@ void find_whole_batch(PlainRequest& request) {
 PlainRequest request_for(const ReplayedStep& step, const DeviceBatches& batches) {
   const Placement& placement = step.bound.placement();
   const Plan& plan = step.bound.plan();
-  const bool mean = takes_mean(step.config);
+  const bool mean = averages_gradients(step.config);
   const int slices = placement.role_devices[0];
   PlainRequest request{batches};
   request.divided = why_divided(step);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "config/settings.h"
 #include "model/model_snapshot.h"
 #include "runtime/finite_gradients.h"
 #include "runtime/merge_outputs.h"
@@ -296,7 +297,7 @@ std::string compare_with_plain(const PlainStep& plain, const Model& model,
   if (!plain.divided.empty()) {
     report += concat("; the plain program was cut into the same parts: ", plain.divided);
   }
-  if (config.get<std::string>("amp.level") == "O1") {
+  if (mixes_precisions(config)) {
     report += "; the plain program computed in mixed precision as well (amp.level = \"O1\")";
   }
   for (const std::string& name : plain.left_out) {

@@ -137,6 +137,18 @@ TEST_P(Golden, TextsAreReadBackAsTheyAre) {
   }
 }
 
+// One step whose parameters and states rest in a file.
+TEST(Golden, OffloadedPlanIsAsItWas) {
+  const ModelStep model = make_step("mlp");
+  CompileOptions options;
+  for (const auto& leaf : model.capture().leaves) {
+    if (leaf.kind == Leaf::Kind::kParameter) options.offloaded.parameters[leaf.name] = 2;
+  }
+  const CompiledStep step = compile(model.capture(), Cluster(), Config(), options);
+  expect_same_plan(step.plan);
+  expect_golden("offload.plan", print_plan(step.plan));
+}
+
 TEST_P(Golden, RecordingsOfOneStepAreEqual) {
   const ModelStep step = make_step(GetParam());
   const std::string first = print_graph(step.capture());

@@ -164,5 +164,13 @@ TEST_F(LayoutGolden, TwoReplicasOfAPipelineOnTwoWorkers) {
   });
 }
 
+TEST_F(LayoutGolden, StatesThatTwoWorkersShareOut) {
+  parity::run_on_workers({1, 1}, [](int worker) {
+    init(Config{{"zero.level", "v0"}});
+    const Spread made = layout_after_a_step(std::make_shared<Layers>());
+    if (worker == 0 || !golden::kUpdate) expect_layout("zero_workers", made);
+  });
+}
+
 }  // namespace
 }  // namespace epl

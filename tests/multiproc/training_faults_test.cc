@@ -108,6 +108,23 @@ TEST(KilledWorker, WhileGradientsAreOnTheirWay) {
   EXPECT_EQ(job.left_behind(), "");
 }
 
+// Sums come to owners and parameters from them for much of the time: whichever it is in.
+TEST(KilledWorker, WhileParametersComeFromTheirOwners) {
+  for (int milliseconds : {0, 5, 15, 30}) {
+    SCOPED_TRACE(milliseconds);
+    TestTraining job(2, {"--width", "2000"}, {{"EPL_ZERO_LEVEL", "v0"}});
+    job.await(1, "begins 3");
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    job.send_signal(1, SIGKILL);
+    job.note_fault();
+    const TestTraining::End end = job.end_of(0);
+    EXPECT_GT(end.code, 0);
+    EXPECT_THAT(end.said, HasSubstr(concat("epl: ", name_of(job, 1))));
+    EXPECT_THAT(end.said, ContainsRegex("it was last at step [0-9]+, "));
+    EXPECT_EQ(job.left_behind(), "");
+  }
+}
+
 TEST(KilledWorker, WhileItSavesLeavesTheLastCheckpointWhole) {
   TestTraining job;
   const Words arguments =

@@ -67,6 +67,18 @@ TEST_P(ModelInMixedPrecision, HasTheSameBitsWithCheckpoints) {
               bit_equal()));
 }
 
+// Casts read what rests in a file.
+TEST_P(ModelInMixedPrecision, HasTheSameBitsOffloaded) {
+  Variant variant = amp(Variant().steps(3).micro_batches(2));
+  if (GetParam() == "quantised") variant.with("amp.loss_scale", 1);
+  const MakeProgram make = models::program_named(GetParam());
+  const MakeBatch batch = models::batches_named(GetParam(), 2);
+  Variant away = Variant(variant).with("offload.level", "v1");
+  away.with("offload.path", testing::TempDir());
+  EXPECT_TRUE(compare(train_on_devices(make, batch, variant), train_on_devices(make, batch, away),
+                      bit_equal()));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ModelInMixedPrecision, testing::ValuesIn(models::names_with_rows()),
                          models::test_name);
 
@@ -154,6 +166,16 @@ TEST(MixedPrecision, TrainsOnTwoWorkers) {
     EXPECT_TRUE(parity(in_amp(models::program_named(name)), models::batches_named(name, 4),
                        within(1e-5, "sums over workers in another order"),
                        amp(Variant().steps(3).workers({1, 1}))))
+        << name;
+  }
+}
+
+TEST(MixedPrecision, TrainsWithStatesThatAreCutOverWorkers) {
+  for (const char* name : {"mlp", "gpt"}) {
+    EXPECT_TRUE(
+        parity(in_amp(models::program_named(name)), models::batches_named(name, 4),
+               within(1e-5, "sums over workers in another order"),
+               amp(Variant().steps(3).workers({1, 1})).with("zero.level", "v0").without_states()))
         << name;
   }
 }
@@ -317,6 +339,13 @@ TEST(MixedPrecision, SkipsAStepWithoutFiniteGradientsOnAllWorkers) {
       expect_one_step_skipped(train_with_bad_rows(2 + 2 * worker, worker == 1 ? 3 : 2, options));
     });
   }
+}
+
+TEST(MixedPrecision, SkipsAStepWithoutFiniteGradientsWhereOwnersHaveThem) {
+  run_on_workers({1, 2}, [&](int worker) {
+    init(Config{{"amp.level", "O1"}, {"zero.level", "v0"}});
+    expect_one_step_skipped(train_with_bad_rows(2 + 2 * worker, worker == 1 ? 3 : 2, {}));
+  });
 }
 
 // A fixed scale gets no smaller: the next step would be skipped as well, and so on.

@@ -1,4 +1,4 @@
-#include "runtime/loss_scale.h"
+#include "amp/loss_scale.h"
 
 #include <gtest/gtest.h>
 

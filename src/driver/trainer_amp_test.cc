@@ -1,5 +1,3 @@
-#include "driver/mixed_precision.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -230,19 +228,6 @@ TEST(ClipGradients, GivesNoZerosWhereTheNormIsInfinite) {
   const torch::Tensor gradient = torch::full({16}, 3e38);
   clip_gradients(std::vector<torch::Tensor>{gradient}, options, 1, 2);
   EXPECT_TRUE(gradient.isnan().all().item<bool>());
-}
-
-TEST(RemarkOnSpeed, SaysWhereItIsNotFaster) {
-  EXPECT_EQ(remark_on_speed(torch::kBFloat16, 0.4), "");
-  EXPECT_EQ(remark_on_speed(torch::kHalf, std::nullopt), "");
-  EXPECT_THAT(remark_on_speed(torch::kBFloat16, 2.63),
-              testing::HasSubstr("bfloat16 is about 2.6 times slower on this CPU"));
-}
-
-TEST(RelativeProductTime, IsMeasured) {
-  const auto time = relative_product_time(torch::kBFloat16, torch::kCPU);
-  ASSERT_TRUE(time.has_value());
-  EXPECT_GT(*time, 0);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
-// gradient_checkpoint.check_gradients: before the first step of a recording in which something runs
-// again, the same step runs with all kept, from the same state and with the same random numbers.
-// Same kernels on the same numbers: every gradient of every device must have the same bits. It
-// takes the memory of a step that keeps all, once.
+#include "verify/all_kept.h"
+
 #include <ATen/ATen.h>
 
 #include <cstring>
@@ -9,8 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "driver/trainer_impl.h"
-#include "runtime/step_end.h"
 
 namespace epl {
 namespace {
@@ -53,30 +49,23 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-void Trainer::Impl::run_all_kept(const DeviceBatches& batches) {
-  gradients_all_kept.clear();
-  if (!config.get<bool>("gradient_checkpoint.check_gradients")) return;
-  Batch scratch;
-  ReadyStep& ready = step_cache.find(rows_of(batches, 0, 0, scratch), 0, steps);
-  const std::unique_ptr<CompiledStep> all_kept = std::move(ready.all_kept);
-  if (all_kept == nullptr) return;
-  const torch::NoGradGuard no_grad;
-  const StateSnapshot before = ready.snapshot();
+void AllKeptGradients::run(AllKeptStep step) {
+  const c10::AutoGradMode no_grad(false);
+  const LocalReplicas& replicas = step.replicas;
   std::vector<std::vector<at::Tensor>> streams;
   for (const auto& replica : replicas.each) streams.push_back(replica->streams.states());
   const auto set_back = [&] {
-    before.restore();
+    step.before.restore();
     for (size_t i = 0; i < streams.size(); ++i) replicas.each[i]->streams.restore(streams[i]);
-    if (devices() > 1) replicas.take_drawn();
+    if (step.devices > 1) replicas.take_drawn();
     replicas.release_arenas();
   };
   try {
-    const std::unique_ptr<BoundStep> bound = step_cache.bind(*all_kept);
-    std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
-    run_devices(*bound, ready.draws_random_numbers(), batches, runs);
-    EndBeforeUpdate end(*bound, end_request(ready));
+    const std::unique_ptr<BoundStep> bound = step.bind();
+    step.run_devices(*bound);
+    EndBeforeUpdate end(*bound, std::move(step.end));
     end.run();
-    gradients_all_kept = std::move(end.gradients);
+    gradients_ = std::move(end.gradients);
   } catch (const GuardFailed&) {
     // The step will be recorded anew, and the new recording compared.
   } catch (...) {
@@ -86,12 +75,13 @@ void Trainer::Impl::run_all_kept(const DeviceBatches& batches) {
   set_back();
 }
 
-void Trainer::Impl::compare_with_all_kept(const BoundStep& bound) {
-  if (gradients_all_kept.empty()) return;
-  const std::vector<at::Tensor> kept = std::exchange(gradients_all_kept, {});
+void AllKeptGradients::compare(const BoundStep& bound, int first_device, int64_t number,
+                               const Config& config) {
+  if (gradients_.empty()) return;
+  const std::vector<at::Tensor> kept = std::exchange(gradients_, {});
   const std::vector<at::Tensor> own = bound.gradients().of_devices();
   if (own.size() != kept.size()) {  // a guard failed, and this is another recording
-    std::clog << "epl: the gradients of step " << steps
+    std::clog << "epl: the gradients of step " << number
               << " are not compared with those of a step that keeps all: it was recorded anew\n";
     return;
   }
@@ -101,7 +91,7 @@ void Trainer::Impl::compare_with_all_kept(const BoundStep& bound) {
       const size_t i = next++;
       EPL_CHECK(same_bits(own[i], kept[i]),
                 concat("with values that are computed again the gradient of `", entry.name,
-                       "` on device ", replicas.first + static_cast<int>(part.device),
+                       "` on device ", first_device + static_cast<int>(part.device),
                        " is not what it is with all of them kept: the largest difference is ",
                        largest_difference(own[i], kept[i])),
                 config.asked_by("gradient_checkpoint.check_gradients"),

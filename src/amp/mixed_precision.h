@@ -5,11 +5,14 @@
 #include <epl/config.h>
 #include <epl/step.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "amp/loss_scale.h"
 #include "capture/amp_scope.h"
-#include "runtime/loss_scale.h"
 
 namespace epl {
 
@@ -29,11 +32,11 @@ bool scales_loss(const std::optional<MixedPrecision>& mixed);
 // The function itself where there is none.
 StepFunction in_mixed_precision(StepFunction step, const std::optional<MixedPrecision>& mixed);
 
-// How many times the time of a product in float32 one in `lower` takes, measured in a few
-// milliseconds on this thread; none where there is no kernel for it.
-std::optional<double> relative_product_time(c10::ScalarType lower, c10::Device device);
-
-// A line for the log where it is not faster; else empty.
-std::string remark_on_speed(c10::ScalarType lower, std::optional<double> relative_time);
+// After a step that was skipped, on all workers alike, and before the scale follows it: throws
+// epl::Error where debug.nan_loss asks for one and the scale is not to blame, since it cannot
+// shrink: the next step would be skipped as well. `culprit` gives the name of a parameter whose
+// gradient is not finite, where this worker knows one.
+void check_skipped_step(const MixedPrecision& mixed, int64_t step, const Config& config,
+                        const std::function<std::string()>& culprit);
 
 }  // namespace epl

@@ -1,28 +1,17 @@
-#include "driver/mixed_precision.h"
+#include "amp/remarks.h"
 
 #include <ATen/Functions.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <iomanip>
 #include <limits>
 #include <sstream>
-#include <utility>
 
 #include "base/check.h"
 
 namespace epl {
 namespace {
-
-// "auto" is what CPUs have instructions and kernels for.
-c10::ScalarType lower_type(const std::string& asked) {
-  return asked == "float16" ? c10::ScalarType::Half : c10::ScalarType::BFloat16;
-}
-
-LossScale loss_scale(const std::string& asked) {
-  return asked == "dynamic" ? LossScale() : LossScale::fixed(std::stod(asked));
-}
 
 // The best of some: others may compute on this machine, too.
 double product_seconds(const at::Tensor& left, const at::Tensor& right) {
@@ -38,28 +27,6 @@ double product_seconds(const at::Tensor& left, const at::Tensor& right) {
 }
 
 }  // namespace
-
-std::optional<MixedPrecision> mixed_precision(const Config& config) {
-  if (config.get<std::string>("amp.level") != "O1") return std::nullopt;
-  MixedPrecision mixed;
-  mixed.lower = lower_type(config.get<std::string>("amp.dtype"));
-  mixed.scale = loss_scale(config.get<std::string>("amp.loss_scale"));
-  if (config.get<bool>("amp.debug_log")) mixed.casts = std::make_shared<CastLog>();
-  return mixed;
-}
-
-bool scales_loss(const std::optional<MixedPrecision>& mixed) {
-  return mixed && (mixed->scale.is_dynamic() || mixed->scale.value() != 1);
-}
-
-StepFunction in_mixed_precision(StepFunction step, const std::optional<MixedPrecision>& mixed) {
-  if (!mixed || step == nullptr) return step;
-  return [step = std::move(step), lower = mixed->lower, casts = mixed->casts](const Batch& batch) {
-    if (casts != nullptr) casts->clear();
-    const AmpScope scope(lower, casts.get());
-    return step(batch);
-  };
-}
 
 std::optional<double> relative_product_time(c10::ScalarType lower, c10::Device device) {
   constexpr int64_t kSize = 256;
@@ -82,6 +49,17 @@ std::string remark_on_speed(c10::ScalarType lower, std::optional<double> relativ
   return concat("a product of matrices in ", name, " is about ", times.str(),
                 " times slower on this CPU than in float32: amp.level = \"O1\" saves memory here, "
                 "not time");
+}
+
+std::string remark_on_skipped_step(int64_t step, double scale, double next_scale) {
+  return concat("step ", step, " is skipped, since a gradient is not finite with a loss scale of ",
+                scale, "; the next step has ", next_scale, ". StepResult::skipped tells of others");
+}
+
+std::string remark_on_casts(const CastLog& casts, int64_t times) {
+  return concat(
+      "amp.debug_log: casts of a step of one device, forward, before equal ones are joined\n",
+      casts.str(times));
 }
 
 }  // namespace epl

@@ -1,0 +1,224 @@
+#include "offload/offload.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "runtime/pages.h"
+
+namespace epl {
+namespace {
+
+constexpr const char* kLevel = "offload.level";
+constexpr const char* kPath = "offload.path";
+
+using MemoryUsers = std::map<const c10::StorageImpl*, int>;
+
+// How many tensors of the model show each piece of memory.
+MemoryUsers users_of_storages(const Model& model) {
+  MemoryUsers users;
+  for (const auto& [name, tensor] : model.all_tensors()) {
+    if (tensor.defined() && tensor.has_storage()) ++users[tensor.storage().unsafeGetStorageImpl()];
+  }
+  return users;
+}
+
+bool is_dense_on_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
+         tensor.has_storage() && tensor.storage().nbytes() > 0 &&
+         tensor.storage().data_ptr().get_context() != nullptr;
+}
+
+// Memory that the program has allocated itself it may read by pointers of its own.
+bool is_of_libtorch(const c10::DataPtr& memory) {
+  const c10::DeleterFnPtr deleter = memory.get_deleter();
+  return HomeFile::is_home(memory) || deleter == c10::GetDefaultCPUAllocator()->raw_deleter() ||
+         deleter == c10::GetCPUAllocator()->allocate(1).get_deleter();
+}
+
+// Empty where a parameter may rest in a file.
+std::string why_it_stays(const at::Tensor& parameter, const MemoryUsers& users) {
+  if (!is_dense_on_cpu(parameter)) return "it is no dense tensor in memory of LibTorch's";
+  if (users.at(parameter.storage().unsafeGetStorageImpl()) > 1) {
+    return "another tensor of the model lies in its memory";
+  }
+  if (!is_of_libtorch(parameter.storage().data_ptr())) return "its memory is the program's own";
+  return "";
+}
+
+// What the programs of a plan read and do not bring: the step itself writes it.
+std::set<std::string> not_brought_by(const Plan& plan) {
+  std::set<std::string> names;
+  for (const Program& program : plan.programs) {
+    for (const PlanLeaf& leaf : program.leaves) {
+      const bool read = leaf.kind == PlanLeaf::Kind::kTensor && leaf.slot != kNoSlot;
+      if (read && !leaf.offloaded) names.insert(leaf.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+Offload::Level Offload::level_of(const Config& config) {
+  return config.get<std::string>(kLevel) == "v1" ? Level::kStates : Level::kParameters;
+}
+
+// Another thread's step may use the same parameters, and the same file.
+std::unique_ptr<Offload> Offload::make(const Config& config, Job& job, Model& model) {
+  if (config.get<std::string>(kLevel).empty()) return nullptr;
+  const auto path = config.get<std::string>(kPath);
+  const Job::StepTurn turn(job);
+  FileHomes& homes = job.homes(path);
+  if (homes.in_memory()) {
+    std::clog << "epl: warning: " << kPath << " = \"" << path
+              << "\" lies in memory (tmpfs): what rests there saves none\n";
+  }
+  std::unique_ptr<Offload> made(new Offload(level_of(config), homes, model));
+  made->make_states_here();
+  made->settle();
+  made->rest();
+  return made;
+}
+
+void Offload::make_states_here() {
+  for (size_t i = 0; i < model_.optimizers().size() && level_ == Level::kStates; ++i) {
+    model_.update(i).make_states_by([homes = &homes_](const at::Tensor& parameter) {
+      return homes->has(parameter) ? homes->zeros_for(parameter) : zeros_by_page(parameter);
+    });
+  }
+}
+
+void Offload::settle() {
+  homes_.check_written();
+  take_in_parameters();
+  if (level_ != Level::kStates) return;
+  take_in_states();
+  reserve_states();
+}
+
+void Offload::take_in_parameters() {
+  NamedTensors outside;
+  staying_.clear();
+  for (const NamedTensors& named : {model_.parameters(), model_.untrained()}) {
+    for (const auto& each : named) {
+      if (!homes_.has(each.second)) outside.push_back(each);
+    }
+  }
+  if (outside.empty()) return;
+  const MemoryUsers users = users_of_storages(model_);
+  std::vector<at::Tensor> taken;
+  for (const auto& [name, tensor] : outside) {
+    const std::string why = why_it_stays(tensor, users);
+    if (why.empty()) {
+      taken.push_back(tensor);
+    } else {
+      staying_.emplace(name, why);
+    }
+  }
+  homes_.take_in(taken);
+}
+
+// A state that is made in a step, or was loaded between steps, belongs to its parameter from then
+// on.
+void Offload::take_in_states() {
+  std::map<const c10::StorageImpl*, at::Tensor> outside;
+  for (const auto& [name, parameter] : model_.parameters()) {
+    if (!homes_.has(parameter)) continue;
+    for (const at::Tensor& state : model_.states_of(parameter)) {
+      if (!is_dense_on_cpu(state) || homes_.has(state)) continue;
+      outside.emplace(state.storage().unsafeGetStorageImpl(), state);
+    }
+  }
+  std::vector<at::Tensor> taken;
+  for (const auto& [storage, state] : outside) taken.push_back(state);
+  homes_.take_in(taken);
+  for (const auto& [name, parameter] : model_.parameters()) {
+    homes_.set_states(parameter, model_.states_of(parameter));
+  }
+}
+
+int Offload::states_kept(const at::Tensor& parameter) const {
+  int kept = 0;
+  for (size_t index : model_.optimizers_of(parameter)) {
+    const ModelOptimizer& optimizer = *model_.optimizers()[index];
+    if (optimizer.row() == nullptr) continue;
+    const size_t group = optimizer.listed()[model_.number_of(parameter, index)].group;
+    kept += static_cast<int>(optimizer.row()->tensor_count(optimizer.options(group)));
+  }
+  return kept;
+}
+
+void Offload::reserve_states() {
+  int64_t bytes = 0;
+  for (const auto& [name, parameter] : model_.parameters()) {
+    if (!homes_.has(parameter)) continue;
+    const auto there = static_cast<int>(model_.states_of(parameter).size());
+    const int missing = std::max(0, states_kept(parameter) - there);
+    bytes += missing * HomeFile::rounded(static_cast<int64_t>(parameter.nbytes()));
+  }
+  homes_.reserve(bytes);
+}
+
+std::map<std::string, Offload::Resting> Offload::resting() const {
+  std::map<std::string, Resting> found;
+  for (const bool trained : {true, false}) {
+    for (const auto& [name, parameter] : trained ? model_.parameters() : model_.untrained()) {
+      if (homes_.has(parameter)) found[name] = {parameter, trained};
+    }
+  }
+  return found;
+}
+
+CompileOptions::Offloaded Offload::offloaded(const Config& config) const {
+  CompileOptions::Offloaded offloaded;
+  const bool with_states = level_of(config) == Level::kStates;
+  for (const auto& [name, each] : resting()) {
+    const bool brings_states = with_states && each.trained;
+    offloaded.parameters.emplace(name, brings_states ? states_kept(each.parameter) : 0);
+  }
+  for (const auto& optimizer : model_.optimizers()) {
+    offloaded.updates_apart &= optimizer->row() != nullptr;
+  }
+  return offloaded;
+}
+
+void Offload::add_remarks(Plan& plan) const {
+  for (const auto& [name, why] : staying_) {
+    plan.remarks.push_back(concat("`", name, "` stays in memory: ", why));
+  }
+  for (const auto& optimizer : model_.optimizers()) {
+    if (level_ != Level::kStates || optimizer->row() != nullptr) continue;
+    plan.remarks.push_back(
+        concat("what ", optimizer->name(), " keeps stays in memory: EPL does not know its rule"));
+  }
+}
+
+void Offload::mark(StateMap& map, const Plan* plan) const {
+  using States = StateMap::States;
+  const States states = level_ == Level::kStates ? States::kGoAlong : States::kStay;
+  const std::set<std::string> others =
+      plan == nullptr ? std::set<std::string>() : not_brought_by(*plan);
+  for (const auto& [name, each] : resting()) {
+    if (others.count(name) == 0) map.rest_in(StateMedium::kFile, name, states);
+  }
+}
+
+int64_t Offload::bytes_written_by(const Plan& plan) const {
+  const std::set<std::string> others = not_brought_by(plan);
+  int64_t bytes = 0;
+  for (const auto& [name, each] : resting()) {
+    if (others.count(name) == 0) continue;
+    bytes += static_cast<int64_t>(each.parameter.nbytes());
+    if (!each.trained) continue;
+    for (const at::Tensor& state : model_.states_of(each.parameter)) {
+      if (homes_.has(state)) bytes += static_cast<int64_t>(state.nbytes());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace epl

@@ -1,0 +1,72 @@
+// offload.level, as a trainer has it: which tensors of its model rest in a file (offload.path).
+//
+// Before each step whatever may rest there does: parameters, and with v1 the states that optimizers
+// keep for them. What the program has replaced since the last step is taken in again. All the rest
+// (what is fetched when, and stored) stands in the plan.
+#pragma once
+
+#include <epl/config.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compile/compile.h"
+#include "job/job.h"
+#include "model/model.h"
+#include "program/program.h"
+#include "runtime/file_homes.h"
+#include "state/state_map.h"
+
+namespace epl {
+
+class Offload {
+ public:
+  // Null where offload.level is "". Takes all in that is there, between the steps of all trainers,
+  // so that a folder that cannot be written to, or a disk that is full, is an error now. The model
+  // and the job outlive it.
+  static std::unique_ptr<Offload> make(const Config& config, Job& job, Model& model);
+
+  FileHomes& homes() const { return homes_; }
+
+  // Before a step: all that may rest in the file does, and there is room for the states that the
+  // step may make, so that no update can fail for want of it. Throws what FileHomes throws.
+  void settle();
+  // After a step, and whenever the model was read as a whole: nothing of the file stays in memory.
+  void rest() const { homes_.rest(); }
+
+  // By name what is offloaded with this configuration, for a plan; and why other parameters are
+  // not.
+  CompileOptions::Offloaded offloaded(const Config& config) const;
+  void add_remarks(Plan& plan) const;
+  // Says what rests in the file; null: before there is a plan.
+  void mark(StateMap& map, const Plan* plan) const;
+  // Of what lies in the file, but is in memory throughout a step, since the step itself writes it.
+  int64_t bytes_written_by(const Plan& plan) const;
+
+ private:
+  enum class Level : uint8_t { kParameters, kStates };
+  static Level level_of(const Config& config);
+  Offload(Level level, FileHomes& homes, Model& model)
+      : level_(level), homes_(homes), model_(model) {}
+
+  void make_states_here();
+  void take_in_parameters();
+  void take_in_states();
+  void reserve_states();
+  int states_kept(const at::Tensor& parameter) const;
+  struct Resting {
+    at::Tensor parameter;
+    bool trained = false;  // some optimizer has it
+  };
+  std::map<std::string, Resting> resting() const;  // by name
+
+  const Level level_;
+  FileHomes& homes_;
+  Model& model_;
+  std::map<std::string, std::string> staying_;  // by parameter: why it stays in memory
+};
+
+}  // namespace epl

@@ -1,0 +1,38 @@
+#include "program/near_bytes.h"
+
+#include <algorithm>
+
+#include "program/bytes_moved.h"
+
+namespace epl {
+
+int64_t near_bytes(const Program& program, int leaf, bool states) {
+  const PlanLeaf& own = program.leaves[static_cast<size_t>(leaf)];
+  const int64_t bytes = slot_bytes(program, own.slot);
+  const int64_t pages = (bytes + kHomePageBytes - 1) / kHomePageBytes;
+  return pages * kHomePageBytes * (states ? own.states : 1);
+}
+
+int64_t most_near(const Program& program) {
+  int64_t near = 0;
+  int64_t going = 0;  // stored since the last use
+  int64_t most = 0;
+  for (const Instruction& each : program.instructions) {
+    const bool uses =
+        each.kind == Instruction::Kind::kRun || each.kind == Instruction::Kind::kUpdate;
+    if (uses) going = 0;
+    if (!is_of_offload(each.kind) || each.kind == Instruction::Kind::kWait) continue;
+    int64_t bytes = 0;
+    for (int leaf : each.leaves) bytes += near_bytes(program, leaf, each.states);
+    if (each.kind == Instruction::Kind::kStore) {
+      near -= bytes;
+      going += bytes;
+    } else {
+      near += bytes;
+      most = std::max(most, near + going);
+    }
+  }
+  return most;
+}
+
+}  // namespace epl
