@@ -96,7 +96,7 @@ ZeroOptions zero_options(const ClusterShape& cluster, const Config& config,
     if (entry.kind != StateKind::kParameter || !entry.home) continue;
     if (!entry.home->owners.are_all()) zero.settled.emplace(entry.name, entry.home->owners);
   }
-  zero.whole = options.updated_whole;
+  zero.cuts_gradients = cuts_gradients(config);
   return zero;
 }
 
@@ -116,7 +116,9 @@ LowerOptions lower_options(const ClusterShape& cluster, const Config& config,
   lowering.replicas = placement.replicas;
   lowering.most_reductions = static_cast<int>(config.get<int64_t>("communication.max_splits"));
   lowering.end = end_options(cluster, config, options, placement);
+  lowering.updates_early = config.get<bool>("optimizer.update_early") && !options.keeps_all;
   lowering.zero = zero_options(cluster, config, options, placement);
+  lowering.zero.whole = options.updated_whole;
   lowering.end.gathers_from_owners =
       std::any_of(lowering.zero.shares.begin(), lowering.zero.shares.end(),
                   [](const auto& shares) { return shares.size() > 1; });

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "program/near_bytes.h"
+#include "program/owned_sums.h"
 
 namespace epl {
 namespace {
@@ -50,7 +51,10 @@ int64_t bytes_of_device(const Graph& graph, const Plan& plan, size_t role,
   for (int leaf : leaves_in_use(program)) bytes += rests(leaf) ? 0 : bytes_of(leaf);
   // Where all update all there is one worker to look at.
   const std::vector<int> shares = zero.shares.empty() ? std::vector<int>{1} : zero.shares[role];
-  std::vector<int64_t> state_bytes(shares.size(), 0);  // by rank
+  std::vector<int64_t> state_bytes(shares.size(), 0);  // by rank, with the sums that it keeps
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    state_bytes[rank] += worker_sum_bytes(program, shares, static_cast<int>(rank));
+  }
   for (const auto& gradient : program.gradients) {
     if (program.leaves[static_cast<size_t>(gradient.leaf)].states > 0) continue;
     const auto states =

@@ -87,9 +87,8 @@ void check_recomputes(const Config& config) {
 // Of a key that is available, some values may not be yet.
 void check_zero_level(const Config& config) {
   const auto level = config.get<std::string>("zero.level");
-  EPL_CHECK(level.empty() || level == "v0",
-            concat("zero.level = \"", level, "\" is not available yet"),
-            config.asked_by("zero.level"), "zero.level = \"v0\"");
+  EPL_CHECK(level != "v2", concat("zero.level = \"", level, "\" is not available yet"),
+            config.asked_by("zero.level"), "zero.level = \"v1\"");
 }
 
 // Windows in the memory of devices, for what rests in that of the host, are to come.
@@ -98,6 +97,33 @@ void check_offload_path(const Config& config) {
   EPL_CHECK(level.empty() || !config.get<std::string>("offload.path").empty(),
             concat("offload.level = \"", level, "\" is not available yet without offload.path"),
             config.asked_by("offload.level"), "offload.path = a folder on a disk");
+}
+
+// What has to look at all gradients before anything is updated does not go with updates that come
+// as soon as a gradient is complete.
+void check_update_early(const Config& config) {
+  const char* const early = "optimizer.update_early";
+  if (!config.get<bool>(early)) return;
+  const auto refuse = [&](const char* key, const char* why) {
+    throw Error(concat(early, " updates parameters while the step runs, and ", key, " ", why),
+                concat(config.asked_by(early), "\n            ", config.asked_by(key)),
+                "one of the two");
+  };
+  if (!is_default("amp.level", config)) {
+    refuse("amp.level", "skips a step in which a gradient is not finite");
+  }
+  if (!is_default("debug.verify_steps", config)) {
+    refuse("debug.verify_steps", "compares all gradients of a step");
+  }
+  if (!is_default("gradient_checkpoint.check_gradients", config)) {
+    refuse("gradient_checkpoint.check_gradients", "compares all gradients of a step");
+  }
+  if (config.get<std::string>("debug.nan_loss") == "skip") {
+    refuse("debug.nan_loss", "leaves parameters as they were");
+  }
+  if (config.get<int64_t>("optimizer.num_apply_group") > 1) {
+    refuse("optimizer.num_apply_group", "cuts the update at the end of a step");
+  }
 }
 
 std::string count(int64_t n, const std::string& noun) {
@@ -132,6 +158,7 @@ void check_available_on(int worker_num, const Config& config) {
 void check_has_effect(const Config& config) {
   for (const Dependence& row : dependences()) check_dependence(row, config);
   check_recomputes(config);
+  check_update_early(config);
   const std::string drop = "io.drop_last_files";
   const std::string deal = "io.unbalanced_io_slicing";
   EPL_CHECK(!config.get<bool>(drop) || !config.get<bool>(deal),

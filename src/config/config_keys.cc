@@ -51,6 +51,7 @@ std::vector<ConfigKey> make_config_keys() {
     {"amp.loss_scale",                         loss_scale(),                       "dynamic", kYes},
 
     {"optimizer.num_apply_group",              integer(1),                         1,       kYes},
+    {"optimizer.update_early",                 boolean(),                          false,   kYes},
 
     {"cluster.device_place_prefer_intra_node", boolean(),                          true,    kYes},
     {"cluster.run_visible_devices",            device_list(),                      "",      kYes},

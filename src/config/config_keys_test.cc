@@ -164,6 +164,12 @@ const std::vector<KeyCase>& cases() {
         {0.5, "must be an integer, not 0.5"}, {0, "cannot be 0"}},
        {{"four", R"(must be an integer, not "four")"}, {"", R"(must be an integer, not "")"},
         {"4.0", R"(must be an integer, not "4.0")"}, {"0", "cannot be 0"}}},
+      {"optimizer.update_early", "EPL_OPTIMIZER_UPDATE_EARLY",
+       "false", "true or false",
+       {true, "true"}, {"tRuE", "true"}, "optimizer.update_earlier", kAvailable,
+       {{1, "must be true or false, not 1"}, {"true", R"(must be true or false, not "true")"}},
+       {{"1", R"(must be true or false, not "1")"},
+        {"yes", R"(must be true or false, not "yes")"}}},
       {"cluster.device_place_prefer_intra_node", "EPL_CLUSTER_DEVICE_PLACE_PREFER_INTRA_NODE",
        "true", "true or false",
        {false, "false"}, {"FALSE", "false"}, "cluster.device_place_prefer_intranode", kAvailable,
@@ -432,11 +438,11 @@ TEST_F(ConfigKeys, OfMissingFeaturesMayBeSetToTheirDefaults) {
 }
 
 TEST_F(ConfigKeys, OfMissingFeaturesAreRefusedFromTheEnvironmentToo) {
-  set("EPL_ZERO_LEVEL", "V1");
+  set("EPL_ZERO_LEVEL", "V2");
   EXPECT_EQ(error_of([] { check_available(Config()); }),
-            "epl: zero.level = \"v1\" is not available yet\n"
-            "  asked by: zero.level = \"v1\" (environment EPL_ZERO_LEVEL)\n"
-            "  try:      zero.level = \"v0\"");
+            "epl: zero.level = \"v2\" is not available yet\n"
+            "  asked by: zero.level = \"v2\" (environment EPL_ZERO_LEVEL)\n"
+            "  try:      zero.level = \"v1\"");
 }
 
 TEST_F(ConfigKeys, OffloadIsRefusedWithoutAFile) {

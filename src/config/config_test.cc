@@ -187,6 +187,7 @@ amp.dtype                               "auto"            default
 amp.debug_log                           false             default
 amp.loss_scale                          "dynamic"         default
 optimizer.num_apply_group               1                 default
+optimizer.update_early                  false             default
 cluster.device_place_prefer_intra_node  true              default
 cluster.run_visible_devices             ""                default
 cluster.colocate_split_and_replicate    false             default

@@ -17,4 +17,10 @@ inline bool mixes_precisions(const Config& config) {
   return config.get<std::string>("amp.level") == "O1";
 }
 
+// Workers, and devices of a worker, keep the sums of the gradients that they update, and no others.
+inline bool cuts_gradients(const Config& config) {
+  const auto level = config.get<std::string>("zero.level");
+  return level == "v1" || level == "v2";
+}
+
 }  // namespace epl

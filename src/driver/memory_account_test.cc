@@ -86,7 +86,7 @@ TEST_F(MemoryAccount, CountsWrittenPagesAloneAndForgetsThemWithTheirTensor) {
   Tensor zeros = zeros_by_page(like);
   EXPECT_EQ(memory.account().mapped, 0);
   zeros.narrow(0, 1024, 1024).fill_(1);
-  DeviceMemory::note_released_pages();
+  DeviceMemory::note_changed_pages();
   EXPECT_NEAR(static_cast<double>(memory.account().mapped) / kMegabyte, 4, 2.1);  // huge pages
   EXPECT_EQ(memory.account().in_use, before + memory.account().mapped);
   const int64_t peak = memory.account().peak;

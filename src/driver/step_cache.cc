@@ -279,10 +279,10 @@ CompileOptions StepCache::compile_options(const Config& config) const {
   EPL_CHECK(!offloads || subject_.offload != nullptr, "nothing of this trainer rests in a file",
             config.asked_by("offload.level"), "a trainer that is made with it");
   if (offloads) options.offloaded = subject_.offload->offloaded(config);
+  options.updated_whole = updated_whole(subject_.model);
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
-  options.updated_whole = updated_whole(subject_.model);
   return options;
 }
 

@@ -37,8 +37,10 @@ bool Trainer::Impl::check_finite(const StepResult& result,
   if (policy == "skip") return false;
   check_has_rows(*step_batch);  // a mean over no rows is no number
   const std::string part = parts_that_are_not_finite(runs, replicas.first);
+  const bool early = config.get<bool>("optimizer.update_early");
   throw Error(concat("the loss of step ", steps, " is ", result.loss, part,
-                     "; the parameters are as before the step"),
+                     early ? "; parameters have been updated with it (optimizer.update_early)"
+                           : "; the parameters are as before the step"),
               config.asked_by("debug.nan_loss"),
               concat(part.empty() ? ""
                                   : "rows that have something to take a mean of in every part (all "

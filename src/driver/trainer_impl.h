@@ -55,6 +55,10 @@ struct Trainer::Impl {
         step_cache({model, function, config, *job, replicas, clipping,
                     [this] { return plain_seed(); }, offload.get()}) {
     EPL_CHECK(function != nullptr, "the step function is empty", "epl::Trainer");
+    EPL_CHECK(!clipping.clips() || !config.get<bool>("optimizer.update_early"),
+              "gradients are clipped, and parameters are updated before all of them are there",
+              concat(config.asked_by("optimizer.update_early"), " and TrainerOptions"),
+              "one of the two");
     job->count(model.holders());
     if (mixed) tell_of_speed();
   }

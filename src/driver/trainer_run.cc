@@ -150,7 +150,8 @@ void Trainer::Impl::run_devices(BoundStep& bound, bool draws, const DeviceBatche
   bound.hand_out_state();
   if (draws) replicas.begin_step();
   const bool compares = verifies() || config.get<bool>("gradient_checkpoint.check_gradients");
-  bound.begin(steps, loss_scale(), /*sums_to_all=*/compares);
+  bound.begin({steps, loss_scale(), /*sums_to_all=*/compares,
+               [this](size_t optimizer) -> Update& { return model.update(optimizer); }});
   job->watch().doing(steps, "compute");
   begun = std::chrono::steady_clock::now();
   for (auto& run : runs) run.begin = begun;

@@ -2,6 +2,7 @@
 
 #include "plan/program_parts.h"
 #include "plan/role_segments.h"
+#include "plan/short_gradients.h"
 #include "plan/stamp_costs.h"
 #include "plan/transfers.h"
 #include "program/verify.h"
@@ -22,8 +23,11 @@ class Lowering {
   Plan run() {
     for (size_t i = 0; i < step_.crossings().size(); ++i) add_transfers(i);
     plan_.programs.resize(roles_.size());
+    const std::vector<ShortGradients> short_gradients =
+        find_short_gradients(roles_, step_, options_, plan_.remarks);
     for (size_t i = 0; i < roles_.size(); ++i) {
-      segments_.push_back(build_segments(roles_[i], step_, options_, plan_.programs[i]));
+      segments_.push_back(
+          build_segments(roles_[i], step_, options_, short_gradients[i], plan_.programs[i]));
     }
     find_tied(plan_);
     assign_owners(options_.zero, plan_);
@@ -121,10 +125,23 @@ class Lowering {
     const bool last = run.micro_batch + 1 == options_.micro_batches;
     std::vector<int> made;
     if (reduces && last) made = gradients_to_reduce(role, task);
-    if (made.empty()) {
+    std::vector<RunCut> cuts;
+    if (!made.empty()) {
+      cuts = cuts_of_reductions(program, run, made, options_.most_reductions);
+    }
+    const auto groups = segments_[role].short_groups.find(run.segment);
+    if (groups != segments_[role].short_groups.end()) {
+      const bool goes_on = step_.is_pipeline() || !last;
+      for (RunCut& cut : cuts_of_short_groups(groups->second, program, run, goes_on)) {
+        cuts.push_back(std::move(cut));
+      }
+    }
+    if (cuts.empty()) {
       program.instructions.push_back(run);
+    } else if (reduces_early_) {
+      add_run_in_pieces(run, std::move(cuts), program);
     } else {
-      add_last_run({run, made, options_.most_reductions, reduces_early_}, program);
+      add_run_and_groups(run, cuts, program);
     }
   }
 
@@ -134,7 +151,8 @@ class Lowering {
     std::vector<int> indices;
     for (size_t i = 0; i < made_in.size(); ++i) {
       const auto index = static_cast<int>(i);
-      const bool here = made_in[i] == task && !plan_.is_tied(static_cast<int>(role), index);
+      const bool here = made_in[i] == task && !plan_.is_tied(static_cast<int>(role), index) &&
+                        plan_.programs[role].gradients[i].stays_to_the_end();
       if (here) indices.push_back(index);
     }
     return indices;

@@ -28,7 +28,8 @@ namespace epl {
 struct LowerOptions {
   int micro_batches = 1;
   int replicas = 1;
-  int most_reductions = 1;  // groups into which gradients are fused on their way
+  int most_reductions = 1;     // groups into which gradients are fused on their way
+  bool updates_early = false;  // optimizer.update_early
   StepEndOptions end = {};
   ZeroOptions zero = {};
   OffloadOptions offload = {};

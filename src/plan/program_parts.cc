@@ -28,39 +28,15 @@ std::vector<int64_t> gradient_bytes(const Program& program, const std::vector<in
   return bytes;
 }
 
-// After how many calls of the segment each gradient has got its last write, and nobody reads it any
-// more: what is made of it for another parameter would else see it half reduced, since reductions
-// work in place while the rest of the segment runs.
-std::vector<int> ready_after(const Program& program, const Segment& segment) {
-  std::map<int, std::vector<size_t>> by_buffer;
-  std::map<SlotId, std::vector<size_t>> by_slot;
-  for (size_t i = 0; i < program.gradients.size(); ++i) {
-    const SlotId id = program.gradients[i].slot;
-    const Slot& slot = program.slots[static_cast<size_t>(id)];
-    by_slot[id].push_back(i);
-    if (slot.where == Slot::Where::kArena) by_buffer[slot.index].push_back(i);
+// In the order in which they set out: those of one group have one number.
+int next_group(const Program& program) {
+  int next = 0;
+  for (const Instruction& each : program.instructions) {
+    const bool starts =
+        each.kind == Instruction::Kind::kReduce || each.kind == Instruction::Kind::kUpdateEarly;
+    if (starts) next = std::max(next, each.group + 1);
   }
-  std::vector<int> ready(program.gradients.size(), 0);
-  for (size_t at = 0; at < segment.calls.size(); ++at) {
-    const auto touch = [&](SlotId id) {
-      const Slot& slot = program.slots[static_cast<size_t>(id)];
-      const auto& touched = slot.where == Slot::Where::kArena ? by_buffer[slot.index] : by_slot[id];
-      for (size_t i : touched) ready[i] = static_cast<int>(at) + 1;
-    };
-    for_each_result(segment.calls[at], touch);
-    for (const Operand& operand : segment.calls[at].operands) {
-      for (SlotId id : operand.slots) {
-        if (id != kNoSlot) touch(id);
-      }
-    }
-  }
-  return ready;
-}
-
-int groups_so_far(const Program& program) {
-  return static_cast<int>(std::count_if(
-      program.instructions.begin(), program.instructions.end(),
-      [](const Instruction& each) { return each.kind == Instruction::Kind::kReduce; }));
+  return next;
 }
 
 // Gradients (indices into Program::gradients) in the order of `order`, in at most so many groups of
@@ -143,35 +119,98 @@ std::vector<std::vector<int>> cut_into_groups(const std::vector<int64_t>& bytes,
   return result;
 }
 
-void add_last_run(const LastRun& last, Program& program) {
-  Instruction run = last.run;
+std::vector<int> ready_after(const Program& program, const Segment& segment,
+                             const std::vector<SlotId>& slots) {
+  std::map<int, std::vector<size_t>> by_buffer;
+  std::map<SlotId, std::vector<size_t>> by_slot;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = program.slots[static_cast<size_t>(slots[i])];
+    by_slot[slots[i]].push_back(i);
+    if (slot.where == Slot::Where::kArena) by_buffer[slot.index].push_back(i);
+  }
+  std::vector<int> ready(slots.size(), 0);
+  for (size_t at = 0; at < segment.calls.size(); ++at) {
+    const auto touch = [&](SlotId id) {
+      const Slot& slot = program.slots[static_cast<size_t>(id)];
+      const auto& touched = slot.where == Slot::Where::kArena ? by_buffer[slot.index] : by_slot[id];
+      for (size_t i : touched) ready[i] = static_cast<int>(at) + 1;
+    };
+    for_each_result(segment.calls[at], touch);
+    for_each_operand(segment.calls[at], touch);
+  }
+  return ready;
+}
+
+std::vector<RunCut> cuts_of_reductions(const Program& program, const Instruction& run,
+                                       const std::vector<int>& made, int most_groups) {
   const Segment& segment = program.segments[static_cast<size_t>(run.segment)];
-  const auto calls = static_cast<int>(segment.calls.size());
-  const std::vector<int> ready = ready_after(program, segment);
-  std::vector<int> order = last.made;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return ready[static_cast<size_t>(a)] < ready[static_cast<size_t>(b)];
-  });
-  std::vector<Instruction> waiting;
-  const int first_group = groups_so_far(program);
-  for (auto& group : grouped(program, order, last.most_groups)) {
-    const int end = ready[static_cast<size_t>(group.back())];
-    if (last.reduces_early && end > run.first_call) {
-      run.end_call = end;
-      program.instructions.push_back(run);
-      run.first_call = end;
-    }
+  std::vector<SlotId> slots;
+  for (int i : made) slots.push_back(program.gradients[static_cast<size_t>(i)].slot);
+  const std::vector<int> ready = ready_after(program, segment, slots);
+  std::map<int, int> ready_of;
+  for (size_t i = 0; i < made.size(); ++i) ready_of[made[i]] = ready[i];
+  std::vector<int> order = made;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return ready_of[a] < ready_of[b]; });
+  std::vector<RunCut> cuts;
+  for (auto& group : grouped(program, order, most_groups)) {
     Instruction reduce;
     reduce.kind = Instruction::Kind::kReduce;
+    const int end = ready_of[group.back()];
     reduce.gradients = std::move(group);
-    reduce.group = first_group + static_cast<int>(waiting.size());
-    waiting.push_back(reduce);
-    if (last.reduces_early) program.instructions.push_back(std::move(reduce));
+    cuts.push_back({end, {std::move(reduce)}});
+  }
+  return cuts;
+}
+
+namespace {
+
+// Instructions of a group that is under way name its number by its slots.
+void number_groups(std::vector<Instruction>& then, const Program& program,
+                   std::map<std::vector<SlotId>, int>& groups) {
+  int next = next_group(program);
+  for (const auto& [slots, group] : groups) next = std::max(next, group + 1);
+  for (Instruction& each : then) {
+    if (each.kind == Instruction::Kind::kReduce && each.slots.empty()) {
+      each.group = next++;
+    } else {
+      const auto [found, fresh] = groups.try_emplace(each.slots, next);
+      next += fresh ? 1 : 0;
+      each.group = found->second;
+    }
+  }
+}
+
+}  // namespace
+
+void add_run_in_pieces(Instruction run, std::vector<RunCut> cuts, Program& program) {
+  const auto calls =
+      static_cast<int>(program.segments[static_cast<size_t>(run.segment)].calls.size());
+  std::stable_sort(cuts.begin(), cuts.end(),
+                   [](const RunCut& a, const RunCut& b) { return a.end_call < b.end_call; });
+  std::map<std::vector<SlotId>, int> groups;
+  for (RunCut& cut : cuts) {
+    if (cut.end_call > run.first_call) {
+      run.end_call = cut.end_call;
+      program.instructions.push_back(run);
+      run.first_call = cut.end_call;
+    }
+    number_groups(cut.then, program, groups);
+    program.instructions.insert(program.instructions.end(), cut.then.begin(), cut.then.end());
   }
   run.end_call = Instruction::kToTheEnd;
   if (run.first_call < calls || run.first_call == 0) program.instructions.push_back(run);
-  if (last.reduces_early) return;
-  program.instructions.insert(program.instructions.end(), waiting.begin(), waiting.end());
+}
+
+void add_run_and_groups(const Instruction& run, const std::vector<RunCut>& cuts, Program& program) {
+  program.instructions.push_back(run);
+  int next = next_group(program);
+  for (const RunCut& cut : cuts) {
+    for (Instruction each : cut.then) {
+      each.group = next++;
+      program.instructions.push_back(std::move(each));
+    }
+  }
 }
 
 void find_tied(Plan& plan) {
@@ -190,8 +229,11 @@ void find_tied(Plan& plan) {
 }
 
 void add_updates(int groups, Program& program) {
-  std::vector<int> order(program.gradients.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int> order;
+  for (size_t i = 0; i < program.gradients.size(); ++i) {
+    const bool early = program.gradients[i].stays == PlanGradient::Stays::kUntilUpdated;
+    if (!early) order.push_back(static_cast<int>(i));
+  }
   for (auto& group : grouped(program, order, groups)) {
     Instruction update;
     update.kind = Instruction::Kind::kUpdate;

@@ -6,6 +6,7 @@
 #include "ir/makers.h"
 #include "plan/program_parts.h"
 #include "plan/segment_builder.h"
+#include "plan/short_gradients.h"
 
 namespace epl {
 namespace {
@@ -26,7 +27,7 @@ Schedule schedule_of_a_step(int micro_batches) {
 class RoleBuilder {
  public:
   RoleBuilder(const Role& role, const StepTasks& step, const LowerOptions& options,
-              Program& program)
+              const ShortGradients& short_gradients, Program& program)
       : role_(role),
         graph_(*role.graph),
         step_(step),
@@ -34,6 +35,7 @@ class RoleBuilder {
         keeps_gradients_(step.is_pipeline() || options.micro_batches > 1),
         makers_(graph_),
         tasks_(step.of_nodes(graph_)),
+        short_gradients_(short_gradients),
         program_(program) {}
 
   RoleSegments run() {
@@ -62,16 +64,27 @@ class RoleBuilder {
     for (const auto& gradient : graph_.gradients) {
       const ChunkTask made = task_of(gradient.value);
       if (step_.schedule().stage_of(made.chunk) != role_.stage) continue;
-      gradient_of_[gradient.value] = built_.made_in.size();
+      const size_t index = built_.made_in.size();
       built_.made_in.push_back(made);
-      if (keeps_gradients_) add_kept_gradient(graph_, gradient, program_);
+      const auto goes = short_gradients_.find(gradient.value);
+      if (goes != short_gradients_.end()) {
+        short_index_[gradient.value] = static_cast<int>(index);
+        program_.gradients.push_back({gradient.parameter, kNoSlot, {}, goes->second});
+        continue;
+      }
+      gradient_of_[gradient.value] = index;
+      if (keeps_gradients_) {
+        add_kept_gradient(graph_, gradient, program_);
+      } else {
+        program_.gradients.push_back({gradient.parameter, kNoSlot});
+      }
     }
   }
 
   void take_gradients() {
     const auto& places = built_.chunks.at(0).first.places;
-    for (const auto& gradient : graph_.gradients) {
-      program_.gradients.push_back({gradient.parameter, places.at(gradient.value)});
+    for (const auto& [value, index] : gradient_of_) {
+      program_.gradients[index].slot = places.at(value);
     }
   }
 
@@ -88,6 +101,9 @@ class RoleBuilder {
       if (crossing.to == task) part.given.insert(part.given.end(), values.begin(), values.end());
     }
     part.taken = taken(task);
+    for (const auto& [value, index] : short_index_) {
+      if (task_of(value) == task) part.going.push_back(value);
+    }
     if (task_of(graph_.loss) == task) part.loss = graph_.loss;
     for (const auto& metric : graph_.metrics) {
       if (task_of(metric.value) == task) part.metrics.push_back(metric);
@@ -101,7 +117,7 @@ class RoleBuilder {
       if (crossing.from == task) values.insert(crossing.values.begin(), crossing.values.end());
     }
     if (!keeps_gradients_) {
-      for (const auto& gradient : graph_.gradients) values.insert(gradient.value);
+      for (const auto& [value, index] : gradient_of_) values.insert(value);
     }
     return {values.begin(), values.end()};
   }
@@ -178,7 +194,31 @@ class RoleBuilder {
     return made;
   }
 
-  int build(SegmentPart part, Accumulation accumulation, SegmentBuilder& builder) const {
+  // What goes before the end of the step lives until its group has gone.
+  int build(SegmentPart part, Accumulation accumulation, SegmentBuilder& builder) {
+    const int segment = build_calls(part, accumulation, builder);
+    if (part.going.empty()) return segment;
+    std::vector<MadeGradient> made;
+    for (ValueId id : part.going) {
+      const int index = short_index_.at(id);
+      const SlotId slot = builder.slot_of(id);
+      made.push_back({index, slot});
+      SlotId& known = program_.gradients[static_cast<size_t>(index)].slot;
+      if (known == kNoSlot) known = slot;
+    }
+    const auto& groups = built_.short_groups[segment] =
+        cut_short_groups(program_, segment, made, options_);
+    const auto calls =
+        static_cast<int>(program_.segments[static_cast<size_t>(segment)].calls.size());
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const int next = i + 1 < groups.size() ? groups[i + 1].end_call - 1 : calls;
+      const int last = groups[i].travels ? next : groups[i].end_call - 1;
+      for (SlotId slot : groups[i].slots) builder.extend(slot, last);
+    }
+    return segment;
+  }
+
+  int build_calls(SegmentPart part, Accumulation accumulation, SegmentBuilder& builder) const {
     if (!step_.is_pipeline()) {
       part.name = accumulation == Accumulation::kNext ? "step and accumulate" : "step";
     } else {
@@ -208,8 +248,10 @@ class RoleBuilder {
   const bool keeps_gradients_;
   const Makers makers_;
   const std::vector<ChunkTask> tasks_;  // by node
+  const ShortGradients& short_gradients_;
   Program& program_;
-  std::map<ValueId, size_t> gradient_of_;  // value -> index of Program::gradients
+  std::map<ValueId, size_t> gradient_of_;  // that stay: value -> index of Program::gradients
+  std::map<ValueId, int> short_index_;     // likewise of those that do not
   std::vector<Regions> regions_;           // by chunk and activation slot
   RoleSegments built_;
 };
@@ -232,8 +274,9 @@ std::vector<ChunkTask> StepTasks::of_nodes(const Graph& graph) const {
 }
 
 RoleSegments build_segments(const Role& role, const StepTasks& step, const LowerOptions& options,
+                            const std::map<ValueId, PlanGradient::Stays>& gradients,
                             Program& program) {
-  return RoleBuilder(role, step, options, program).run();
+  return RoleBuilder(role, step, options, gradients, program).run();
 }
 
 }  // namespace epl

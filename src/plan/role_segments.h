@@ -57,13 +57,23 @@ struct ChunkSegments {
   }
 };
 
-struct RoleSegments {
-  std::map<int, ChunkSegments> chunks;  // of its stage
-  std::vector<ChunkTask> made_in;       // by gradient of the Program
+// Gradients that go together before the end of the step (plan/short_gradients.h).
+struct ShortGroup {
+  std::vector<int> gradients;  // of the Program
+  std::vector<SlotId> slots;   // of each, in the segment
+  int end_call = 0;            // they are complete after so many calls of the segment
+  bool travels = false;        // several devices have them: they are summed while others compute
 };
 
-// Makes all of the Program but its instructions.
+struct RoleSegments {
+  std::map<int, ChunkSegments> chunks;                  // of its stage
+  std::vector<ChunkTask> made_in;                       // by gradient of the Program
+  std::map<int, std::vector<ShortGroup>> short_groups;  // by segment
+};
+
+// Makes all of the Program but its instructions. `gradients`: those that do not stay.
 RoleSegments build_segments(const Role& role, const StepTasks& step, const LowerOptions& options,
+                            const std::map<ValueId, PlanGradient::Stays>& gradients,
                             Program& program);
 
 }  // namespace epl

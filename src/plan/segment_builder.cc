@@ -68,6 +68,7 @@ SegmentBuilder::SegmentBuilder(const Graph& graph, const std::vector<SegmentPart
   for (const auto& part : parts) {
     used.insert(part.given.begin(), part.given.end());
     for (ValueId id : part.taken) read_at_end(id);
+    for (ValueId id : part.going) read_at_end(id);
     for (const auto& metric : part.metrics) read_at_end(metric.value);
     read_at_end(part.loss);
     for (const Node* node : part.nodes) {
@@ -414,6 +415,13 @@ int SegmentBuilder::build(const SegmentPart& part, Accumulation accumulation) {
   program_.segments.push_back(std::move(segment_));
   program_.outputs.push_back(std::move(outputs));
   return static_cast<int>(program_.segments.size() - 1);
+}
+
+void SegmentBuilder::extend(SlotId slot, int call) {
+  const Slot& place = program_.slots[static_cast<size_t>(slot)];
+  if (place.where != Slot::Where::kArena) return;
+  Lifetime& lifetime = lifetimes_.at(place.index);
+  lifetime.last = std::max(lifetime.last, borders_.back() + call);
 }
 
 void SegmentBuilder::mark() { mark_ = {slots_, buffers_}; }

@@ -39,6 +39,7 @@ struct SegmentPart {
   std::vector<const Node*> nodes;
   std::vector<ValueId> given;  // lie in their slots when it starts: inputs, what other stages sent
   std::vector<ValueId> taken;  // are read when it has ended: what is sent
+  std::vector<ValueId> going;  // gradients that are read as soon as they are made: see extend()
   ValueId loss = kNoValue;     // these two are read then as well
   std::vector<Metric> metrics;
   Task::Kind kind = Task::Kind::kForward;
@@ -77,6 +78,8 @@ class SegmentBuilder {
   void rewind();
 
   SlotId slot_of(ValueId id);
+  // What lies in a slot lives at least until the call of this number, of the segment built last.
+  void extend(SlotId slot, int call);
 
   // When all is built.
   Regions find_regions() const;

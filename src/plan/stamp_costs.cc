@@ -125,6 +125,7 @@ class CostStamp {
       case Instruction::Kind::kFinite:
         return in_memory(bytes, 1, each.gradients.empty() ? 0 : 1);
       case Instruction::Kind::kUpdate:
+      case Instruction::Kind::kUpdateEarly:
         return in_memory(bytes, kOfAnUpdate, each.gradients.empty() ? 0 : 1);
       case Instruction::Kind::kFetch:
       case Instruction::Kind::kStore:
@@ -133,6 +134,7 @@ class CostStamp {
       case Instruction::Kind::kReceive:  // and its send's
       case Instruction::Kind::kReport:
       case Instruction::Kind::kAwait:
+      case Instruction::Kind::kAwaitGroup:
       case Instruction::Kind::kCheck:
         break;
     }

@@ -174,10 +174,11 @@ class EndBuilder {
   // Also where the step gives no gradient at all: optimizers may go on with zeros.
   void update() {
     for (auto& program : plan_.programs) {
+      const size_t before = program.instructions.size();
       add_updates(
           options_.apply_groups_of ? options_.apply_groups_of(program) : options_.apply_groups,
           program);
-      if (program.gradients.empty()) append(Kind::kUpdate, program);
+      if (program.instructions.size() == before) append(Kind::kUpdate, program);
     }
   }
 

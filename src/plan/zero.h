@@ -22,6 +22,8 @@ struct ZeroOptions {
   // Names of parameters that are updated as a whole, with the reason: an optimizer's own step()
   // may look at all of it.
   std::map<std::string, std::string> whole = {};
+  // Gradients, too: a worker keeps the sums of what it updates (plan/short_gradients.h).
+  bool cuts_gradients = false;
 };
 
 // Names the owners of all gradients, and says in the remarks what is not cut. Tied gradients are

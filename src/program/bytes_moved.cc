@@ -89,6 +89,7 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
     case Instruction::Kind::kClip:
     case Instruction::Kind::kFinite:
     case Instruction::Kind::kUpdate:
+    case Instruction::Kind::kUpdateEarly:
       return bytes_of_gradients(program, instruction.gradients);
     case Instruction::Kind::kMerge:
     case Instruction::Kind::kGather:
@@ -99,6 +100,7 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
       return bytes_of_offloaded(program, instruction);
     case Instruction::Kind::kReport:
     case Instruction::Kind::kAwait:
+    case Instruction::Kind::kAwaitGroup:
     case Instruction::Kind::kCheck:
       break;
   }
@@ -108,8 +110,8 @@ int64_t bytes_moved(const Program& program, const Instruction& instruction) {
 bool prints_bytes(Instruction::Kind kind) {
   return kind == Instruction::Kind::kReduce || kind == Instruction::Kind::kClip ||
          kind == Instruction::Kind::kFinite || kind == Instruction::Kind::kUpdate ||
-         kind == Instruction::Kind::kMerge || kind == Instruction::Kind::kGather ||
-         is_of_offload(kind);
+         kind == Instruction::Kind::kUpdateEarly || kind == Instruction::Kind::kMerge ||
+         kind == Instruction::Kind::kGather || is_of_offload(kind);
 }
 
 }  // namespace epl

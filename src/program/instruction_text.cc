@@ -20,8 +20,16 @@ bool moves(const Instruction& instruction) {
          instruction.kind == InstructionKind::kReceive;
 }
 
+// The number of a group of gradients, and where they lie.
+bool is_of_group(const Instruction& instruction) {
+  const bool reduces = instruction.kind == InstructionKind::kReduce &&
+                       instruction.over == Instruction::Over::kReplicas;
+  return reduces || instruction.kind == InstructionKind::kUpdateEarly ||
+         instruction.kind == InstructionKind::kAwaitGroup;
+}
+
 bool names_gradients(const Instruction& instruction) {
-  return instruction.kind == InstructionKind::kReduce ||
+  return is_of_group(instruction) || instruction.kind == InstructionKind::kReduce ||
          instruction.kind == InstructionKind::kClip ||
          instruction.kind == InstructionKind::kFinite ||
          instruction.kind == InstructionKind::kUpdate;
@@ -89,14 +97,13 @@ std::string print_rest(const Program& program, const Instruction& instruction) {
   std::string text;
   const bool runs = instruction.kind == InstructionKind::kRun;
   if (ends_step(instruction.kind) || instruction.kind == InstructionKind::kReduce ||
-      is_of_offload(instruction.kind)) {
+      is_of_group(instruction) || is_of_offload(instruction.kind)) {
     if (instruction.micro_batch != 0) text += concat("  micro batch ", instruction.micro_batch);
   }
   if (!runs && instruction.segment != 0) text += concat("  segment ", instruction.segment);
   if (!runs) text += print_calls(program, instruction);
-  const bool speaks_of_group = instruction.kind == InstructionKind::kReduce &&
-                               instruction.over == Instruction::Over::kReplicas;
-  if (!speaks_of_group && instruction.group != 0) text += concat("  group ", instruction.group);
+  if (!is_of_group(instruction) && instruction.group != 0)
+    text += concat("  group ", instruction.group);
   const bool speaks_of_over = instruction.kind == InstructionKind::kReduce ||
                               instruction.kind == InstructionKind::kClip ||
                               instruction.kind == InstructionKind::kGather;
@@ -180,6 +187,12 @@ std::string print_instruction(const Program& program, size_t index) {
                         ? concat("group ", instruction.group)
                         : print_over(instruction),
                     ": ", gradients.size(), " gradients  ", bytes(), which(), rest);
+    case InstructionKind::kUpdateEarly:
+      return concat("update  early group ", instruction.group, ": ", gradients.size(),
+                    " parameters  ", bytes(), which(), rest);
+    case InstructionKind::kAwaitGroup:
+      return concat("await   group ", instruction.group, ": ", gradients.size(), " gradients",
+                    which(), rest);
     case InstructionKind::kFetch:
       return "fetch   " + offloaded() + rest;
     case InstructionKind::kWait:

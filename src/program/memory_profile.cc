@@ -117,16 +117,30 @@ class Profiler {
         // Not a use in forward or backward: what is only sent is saved for nobody.
         for (SlotId id : instruction.slots) keep(id);
         return;
+      case Instruction::Kind::kReduce:
+      case Instruction::Kind::kUpdateEarly:
+      case Instruction::Kind::kAwaitGroup:
+        // Of gradients that do not stay: until the last of these.
+        for (SlotId id : instruction.slots) keep_gradient(id);
+        return;
       default:
         return;
     }
   }
 
   void keep(SlotId id) {
+    if (Life* const life = life_of(id)) life->last = now();
+  }
+
+  void keep_gradient(SlotId id) {
+    if (Life* const life = life_of(id)) life->is_gradient = true;
+    keep(id);
+  }
+
+  Life* life_of(SlotId id) {
     const Slot* const slot = in_arena(id);
-    if (slot == nullptr) return;
-    const auto found = lives_.find(slot->index);
-    if (found != lives_.end()) found->second.last = now();
+    const auto found = slot == nullptr ? lives_.end() : lives_.find(slot->index);
+    return found == lives_.end() ? nullptr : &found->second;
   }
 
   void play_run(const Instruction& run) {
@@ -173,12 +187,7 @@ class Profiler {
 
   void take_gradients() {
     for (const PlanGradient& gradient : program_.gradients) {
-      const Slot* const slot = in_arena(gradient.slot);
-      if (slot == nullptr) continue;
-      const auto found = lives_.find(slot->index);
-      if (found == lives_.end()) continue;
-      found->second.last = now();
-      found->second.is_gradient = true;
+      if (gradient.stays_to_the_end()) keep_gradient(gradient.slot);
     }
   }
 

@@ -149,6 +149,10 @@ const Change kChanges[] = {
        p.gradients[0].leaf = 4;
      })},
     {"GradientSlot", of_program([](Program& p) { p.gradients[0].slot = 6; })},
+    {"GradientStaysUntilSummed",
+     of_program([](Program& p) { p.gradients[0].stays = PlanGradient::Stays::kUntilSummed; })},
+    {"GradientStaysUntilUpdated",
+     of_program([](Program& p) { p.gradients[0].stays = PlanGradient::Stays::kUntilUpdated; })},
     {"Loss", of_program([](Program& p) { p.outputs[0].loss = kNoSlot; })},
     {"MetricCollection", of_program([](Program& p) { p.outputs[0].metrics[0].collection = ""; })},
     {"MetricName", of_program([](Program& p) { p.outputs[0].metrics[0].name = "\"hits\""; })},
@@ -294,6 +298,27 @@ const Change kChanges[] = {
                                      i.kind = Instruction::Kind::kReduce;
                                      i.group = 3;
                                    })},
+    {"ReduceOfAMicroBatch", of_instruction(kFirstUpdate,
+                                           [](Instruction& i) {
+                                             i.kind = Instruction::Kind::kReduce;
+                                             i.group = 3;
+                                             i.micro_batch = 1;
+                                             i.slots = {4};
+                                           })},
+    {"UpdateEarly", of_instruction(kFirstUpdate,
+                                   [](Instruction& i) {
+                                     i.kind = Instruction::Kind::kUpdateEarly;
+                                     i.group = 2;
+                                     i.slots = {4};
+                                   })},
+    {"AwaitGroup", of_instruction(kFirstUpdate,
+                                  [](Instruction& i) {
+                                    i.kind = Instruction::Kind::kAwaitGroup;
+                                    i.group = 2;
+                                    i.gradients = {1};
+                                    i.slots = {4};
+                                    i.micro_batch = 1;
+                                  })},
     {"ReduceOverRoles", of_instruction(kFirstUpdate,
                                        [](Instruction& i) {
                                          i.kind = Instruction::Kind::kReduce;

@@ -64,8 +64,7 @@ class InstructionParser {
     } else if (line_.take("merge ")) {
       parse_leaves_of(InstructionKind::kMerge, "states");
     } else if (line_.take("await ")) {
-      made_.kind = InstructionKind::kAwait;
-      line_.expect("reductions");
+      parse_await();
     } else if (line_.take("clip ")) {
       made_.kind = InstructionKind::kClip;
       if (!parse_over()) line_.fail("expected whose gradients are clipped");
@@ -84,8 +83,23 @@ class InstructionParser {
     } else {
       line_.expect("update ");
       made_.kind = InstructionKind::kUpdate;
+      if (line_.take("early")) parse_group(InstructionKind::kUpdateEarly);
       parse_count("parameters");
     }
+  }
+
+  void parse_await() {
+    made_.kind = InstructionKind::kAwait;
+    if (line_.take("reductions")) return;
+    parse_group(InstructionKind::kAwaitGroup);
+    parse_count("gradients");
+  }
+
+  void parse_group(InstructionKind kind) {
+    made_.kind = kind;
+    line_.expect("group");
+    made_.group = line_.small_integer();
+    line_.expect(":");
   }
 
   bool parse_over() {
@@ -147,7 +161,7 @@ class InstructionParser {
   void parse_count(const std::string& name) {
     const int count = line_.index(program_.gradients.size() + 1);
     line_.expect(name);
-    skip_bytes(line_);
+    if (made_.kind != InstructionKind::kAwaitGroup) skip_bytes(line_);
     if (!line_.take("gradients ")) {
       const auto& before = program_.instructions;
       made_.gradients =

@@ -239,6 +239,8 @@ class ProgramParser {
     line.expect("of");
     gradient.leaf = parse_leaf_name(line, program_);
     gradient.owners = parse_owners(line);
+    if (line.take("until summed")) gradient.stays = PlanGradient::Stays::kUntilSummed;
+    if (line.take("until updated")) gradient.stays = PlanGradient::Stays::kUntilUpdated;
     program_.gradients.push_back(gradient);
   }
 

@@ -125,6 +125,9 @@ struct Instruction {
     kRun,
     kSend,    // what was computed is copied and sets out; nobody waits
     kReduce,  // starts the sum of a group of gradients
+    // Of gradients that do not stay (PlanGradient::Stays): among the runs, a device by itself.
+    kUpdateEarly,  // once all devices have come here and their sum is there: updates parameters
+    kAwaitGroup,   // until that is done: the places of these gradients may be taken
     // What is offloaded (PlanLeaf::offloaded): `leaves`, or the states that belong to them. Among
     // the runs a device does these by itself; those among updates belong to the update.
     kFetch,  // starts to bring them into memory, ahead of their use; nobody waits
@@ -152,21 +155,23 @@ struct Instruction {
   };
 
   Kind kind = Kind::kRun;
-  int micro_batch = 0;          // kLoad, kReceive, kRun, kSend
+  // kLoad, kReceive, kRun, kSend; kReduce of gradients that do not stay
+  int micro_batch = 0;
   int segment = 0;              // kRun
   Over over = Over::kReplicas;  // kReduce, kClip, kGather
-  // kReduce, kClip, kFinite, kUpdate: indices into Program::gradients
+  // kReduce, kUpdateEarly, kAwaitGroup, kClip, kFinite, kUpdate: indices into Program::gradients
   std::vector<int> gradients;
   // kMerge, kGather, kFetch, kWait, kStore: indices into Program::leaves
   std::vector<int> leaves;
   bool states = false;  // kFetch, kWait, kStore: not the leaves, but their states
   int first_call = 0;   // kRun: the calls [first_call, end_call) of the segment
   int end_call = kToTheEnd;
-  int group = 0;  // kReduce: its number in the order of their starts
+  int group = 0;  // kReduce, kUpdateEarly, kAwaitGroup: its number in the order of their starts
   // kSend, kReceive: index into Plan::transfers. Each further role of the program has the next.
   int transfer = 0;
   // kSend, kReceive: one for each of the transfer's values. kLoad: one for each leaf, where a micro
-  // batch does not lie at the leaves' own places; kNoSlot for what is not loaded.
+  // batch does not lie at the leaves' own places; kNoSlot for what is not loaded. kReduce,
+  // kUpdateEarly, kAwaitGroup of gradients that do not stay: where each lies in this micro batch.
   std::vector<SlotId> slots;
   InstructionCost cost;  // stamped by the planner
 
@@ -210,11 +215,23 @@ struct PlanMetric {
 };
 
 struct PlanGradient {
+  // How long what a device has computed stays in its arena.
+  enum class Stays : uint8_t {
+    kToTheEnd,
+    // What all devices have of a micro batch is added to a sum that the worker keeps, of the
+    // elements that it owns (zero.level = "v1").
+    kUntilSummed,
+    kUntilUpdated,  // the parameter is updated at once (optimizer.update_early)
+  };
+
   int leaf = 0;  // the parameter
   SlotId slot = kNoSlot;
   // Which of the workers that have the role update it. Where not all do, its sum comes to those,
   // and what they have made of the parameter to the others.
   Owners owners = {};
+  Stays stays = Stays::kToTheEnd;
+
+  bool stays_to_the_end() const { return stays == Stays::kToTheEnd; }
 };
 
 // What a segment leaves to be read. Micro batches other than the first have slots of their own.

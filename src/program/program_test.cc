@@ -147,6 +147,92 @@ TEST(VerifyPlan, FindsGradientsThatAreUsedBeforeTheirSumsAreThere) {
             "gradient 0 is tied and reduced over replicas, or the other way round");
 }
 
+// The gradient of "w" is complete after five calls, and its group goes then.
+void let_go(Plan& plan, PlanGradient::Stays stays) {
+  plan.programs[0].gradients[0].stays = stays;
+  Instruction first = instruction(kRun, 0);
+  first.end_call = 5;
+  Instruction rest = instruction(kRun, 0);
+  rest.first_call = 5;
+  Instruction group = instruction(Instruction::Kind::kUpdateEarly, 0);
+  group.gradients = {0};
+  group.slots = {7};
+  program(plan) = {instruction(kLoad, 0), first, group, rest, update({1})};
+}
+
+void update_early(Plan& plan) { let_go(plan, PlanGradient::Stays::kUntilUpdated); }
+
+// On two replicas: the group is summed while the rest computes.
+void sum_early(Plan& plan) {
+  let_go(plan, PlanGradient::Stays::kUntilSummed);
+  plan.replicas = 2;
+  program(plan)[2].kind = Instruction::Kind::kReduce;
+  Instruction await = program(plan)[2];
+  await.kind = Instruction::Kind::kAwaitGroup;
+  Instruction sparse = instruction(Instruction::Kind::kReduce, 0);
+  sparse.gradients = {1};
+  sparse.group = 1;
+  program(plan).pop_back();
+  for (const Instruction& each :
+       {await, sparse, instruction(Instruction::Kind::kAwait, 0), update({0, 1})}) {
+    program(plan).push_back(each);
+  }
+}
+
+TEST(VerifyPlan, FindsAParameterThatIsReadAfterItsUpdate) {
+  EXPECT_EQ(complaint(update_early), "");
+  EXPECT_EQ(complaint([](Plan& plan) {
+              update_early(plan);
+              calls(plan)[5].operands = {slots({2})};
+            }),
+            "leaf 2 is read after it was updated, in aten::to_sparse");
+}
+
+TEST(VerifyPlan, FindsAGradientThatGoesAndIsLostOrComesTwice) {
+  EXPECT_EQ(complaint([](Plan& plan) {
+              update_early(plan);
+              program(plan).erase(program(plan).begin() + 2);
+            }),
+            "gradient 0 of micro batch 0 is lost");
+  EXPECT_EQ(complaint([](Plan& plan) {
+              update_early(plan);
+              program(plan).insert(program(plan).begin() + 2, program(plan)[2]);
+            }),
+            "gradient 0 of micro batch 0 is reduced or updated twice");
+  EXPECT_EQ(complaint([](Plan& plan) {
+              update_early(plan);
+              plan.programs[0].gradients[0].stays = PlanGradient::Stays::kToTheEnd;
+            }),
+            "gradient 0 stays, and a group has it in another slot");
+  EXPECT_EQ(complaint([](Plan& plan) {
+              update_early(plan);
+              plan.replicas = 2;
+            }),
+            "gradient 0 is updated before it is reduced");
+}
+
+TEST(VerifyPlan, FindsAPlaceThatIsTakenWhileItsGradientIsUnderWay) {
+  EXPECT_EQ(complaint(sum_early), "");
+  const auto overwrites = [](Plan& plan) {
+    sum_early(plan);
+    plan.programs[0].buffers.push_back({16, 192});
+    plan.programs[0].slots.push_back(in_arena(5, {4}));
+    calls(plan).insert(calls(plan).begin() + 5, call("aten::neg", "", {slots({0})}, {12}));
+  };
+  EXPECT_EQ(complaint(overwrites),
+            "s7 is read before it is written or after its place was taken, in group 0");
+  EXPECT_EQ(complaint([&](Plan& plan) {
+              overwrites(plan);
+              std::swap(program(plan)[3], program(plan)[4]);
+            }),
+            "");
+  EXPECT_EQ(complaint([](Plan& plan) {
+              sum_early(plan);
+              program(plan)[4].group = 3;
+            }),
+            "group 3 is waited for, and is not under way");
+}
+
 TEST(VerifyPlan, FindsALookAtGradientsThatComesTooLateOrIsMissing) {
   const auto looked_at = [](Plan& plan) {
     Instruction look = instruction(Instruction::Kind::kFinite, 0);

@@ -38,6 +38,11 @@ std::string print_kind(const PlanLeaf& leaf) {
   return leaf.kind == PlanLeaf::Kind::kSeed ? "seed" : quoted(leaf.name);
 }
 
+std::string print_stays(PlanGradient::Stays stays) {
+  const char* const texts[] = {"", " until summed", " until updated"};
+  return texts[static_cast<size_t>(stays)];
+}
+
 // Writes slots with their types and places. What a place cannot be read from stands behind it where
 // the slot comes first: the leaf that it is a view of, or a buffer.
 class ProgramPrinter {
@@ -61,7 +66,8 @@ class ProgramPrinter {
     out_ << "gradients\n";
     for (const auto& gradient : program_.gradients) {
       out_ << "    " << print_slot_name(gradient.slot) << " of "
-           << print_leaf_name(program_, gradient.leaf) << print_owners(gradient.owners) << "\n";
+           << print_leaf_name(program_, gradient.leaf) << print_owners(gradient.owners)
+           << print_stays(gradient.stays) << "\n";
     }
   }
 

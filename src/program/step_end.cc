@@ -11,6 +11,8 @@ bool ends_step(Instruction::Kind kind) {
     case Instruction::Kind::kRun:
     case Instruction::Kind::kSend:
     case Instruction::Kind::kReduce:
+    case Instruction::Kind::kUpdateEarly:
+    case Instruction::Kind::kAwaitGroup:
     case Instruction::Kind::kFetch:
     case Instruction::Kind::kWait:
     case Instruction::Kind::kStore:

@@ -223,7 +223,10 @@ inline std::string describe(const Program& program) {
     for (const auto& m : outputs.metrics) out << ", " << m.collection << " " << m.name << m.slot;
     out << "\n";
   }
-  for (const auto& each : program.gradients) out << "gradient " << each.leaf << each.slot << "\n";
+  for (const auto& each : program.gradients) {
+    out << "gradient " << each.leaf << each.slot << print_owners(each.owners) << " stays "
+        << static_cast<int>(each.stays) << "\n";
+  }
   out << "writes " << join(program.written_leaves, ",") << " guards " << program.has_guards << " "
       << print_constant(program.guard_tolerance) << " arena " << program.arena_bytes << " devices "
       << program.devices << " roles " << program.roles << " stage " << program.stage << "\n";

@@ -124,7 +124,9 @@ Slot usual_place(const Program& program, SlotId id, const SlotMaker& maker) {
 
 BufferGuess::BufferGuess(const Program& program, const std::vector<SlotMaker>& makers)
     : makers_(makers) {
-  for (const auto& gradient : program.gradients) gradients_.insert(gradient.slot);
+  for (const auto& gradient : program.gradients) {
+    if (gradient.stays_to_the_end()) gradients_.insert(gradient.slot);
+  }
 }
 
 // A view lies where the last value did that has its place. So does the sum of a gradient, which

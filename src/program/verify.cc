@@ -1,6 +1,7 @@
 #include "program/verify.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -70,10 +71,90 @@ class NearVerifier {
   std::map<Item, There> there_;
 };
 
+// Gradients that do not stay: each micro batch is reduced once, or updated, and its place is taken
+// only when somebody has waited for that.
+class GroupVerifier {
+ public:
+  GroupVerifier(const Program& program, bool reduces) : program_(program), reduces_(reduces) {}
+
+  bool is_of_group(const Instruction& each) const {
+    return each.kind == Instruction::Kind::kUpdateEarly ||
+           each.kind == Instruction::Kind::kAwaitGroup ||
+           (each.kind == Instruction::Kind::kReduce && !each.slots.empty());
+  }
+
+  void take(const Instruction& each) {
+    EPL_ASSERT(each.slots.size() == each.gradients.size(),
+               concat("group ", each.group, " has ", each.gradients.size(), " gradients in ",
+                      each.slots.size(), " slots"));
+    if (each.kind == Instruction::Kind::kAwaitGroup) return await(each);
+    const bool updates = each.kind == Instruction::Kind::kUpdateEarly;
+    for (size_t i = 0; i < each.gradients.size(); ++i) {
+      const int index = each.gradients[i];
+      const PlanGradient& gradient = program_.gradients.at(static_cast<size_t>(index));
+      EPL_ASSERT(!gradient.stays_to_the_end(),
+                 concat("gradient ", index, " stays, and a group has it in another slot"));
+      auto& taken = updates ? updated_ : reduced_;
+      EPL_ASSERT(taken.insert({index, each.micro_batch}).second,
+                 concat("gradient ", index, " of micro batch ", each.micro_batch,
+                        " is reduced or updated twice"));
+      EPL_ASSERT(!updates || !reduces_ || reduced_.count({index, each.micro_batch}) != 0,
+                 concat("gradient ", index, " is updated before it is reduced"));
+      if (updates) changed_.insert(gradient.leaf);
+    }
+    if (reduces_) under_way_[each.group] = each.slots;
+  }
+
+  // Slots that somebody may still be working in, and those that must be as they were.
+  bool is_under_way(SlotId id) const {
+    return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& group) {
+      return std::find(group.second.begin(), group.second.end(), id) != group.second.end();
+    });
+  }
+  const std::map<int, std::vector<SlotId>>& under_way() const { return under_way_; }
+
+  void check_read(int leaf, const std::string& where) const {
+    EPL_ASSERT(changed_.count(leaf) == 0,
+               concat("leaf ", leaf, " is read after it was updated, in ", where));
+  }
+
+  void check_all_taken(int micro_batches) const {
+    for (size_t i = 0; i < program_.gradients.size(); ++i) {
+      const PlanGradient& gradient = program_.gradients[i];
+      if (gradient.stays_to_the_end()) continue;
+      const bool updates = gradient.stays == PlanGradient::Stays::kUntilUpdated;
+      for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+        const std::pair<int, int> own = {static_cast<int>(i), micro_batch};
+        EPL_ASSERT((updates || reduced_.count(own) != 0) && (!updates || updated_.count(own) != 0),
+                   concat("gradient ", i, " of micro batch ", micro_batch, " is lost"));
+      }
+    }
+  }
+
+ private:
+  void await(const Instruction& each) {
+    const auto found = under_way_.find(each.group);
+    EPL_ASSERT(found != under_way_.end() && found->second == each.slots,
+               concat("group ", each.group, " is waited for, and is not under way"));
+    under_way_.erase(found);
+  }
+
+  const Program& program_;
+  const bool reduces_;                            // several devices have them
+  std::set<std::pair<int, int>> reduced_;         // gradient and micro batch
+  std::set<std::pair<int, int>> updated_;         // likewise
+  std::set<int> changed_;                         // leaves
+  std::map<int, std::vector<SlotId>> under_way_;  // by group
+};
+
 class Verifier {
  public:
   Verifier(const Plan& plan, const Program& program, int first_role)
-      : plan_(plan), program_(program), first_role_(first_role), near_(program) {}
+      : plan_(plan),
+        program_(program),
+        first_role_(first_role),
+        near_(program),
+        groups_(program, plan.replicas * program.devices > 1) {}
 
   void run() {
     EPL_ASSERT(program_.roles > 0, "somebody runs a program");
@@ -103,6 +184,10 @@ class Verifier {
       if (leaf.kind == PlanLeaf::Kind::kSeed && leaf.slot != kNoSlot) write(leaf.slot);
     }
     for (const auto& instruction : program_.instructions) {
+      if (groups_.is_of_group(instruction)) {
+        verify_group(instruction);
+        continue;
+      }
       switch (instruction.kind) {
         case Instruction::Kind::kLoad:
           load_leaves(instruction);
@@ -133,15 +218,33 @@ class Verifier {
           break;
       }
     }
-    EPL_ASSERT(updated_.size() == program_.gradients.size(), "a gradient is never updated");
-    EPL_ASSERT(plan_.replicas * program_.devices == 1 ||
-                   reduced_.size() + tied() == program_.gradients.size(),
+    EPL_ASSERT(updated_.size() == updated_at_end(), "a gradient is never updated");
+    EPL_ASSERT(plan_.replicas * program_.devices == 1 || reduced_.size() + tied() == staying(),
                "a gradient is never reduced");
+    groups_.check_all_taken(plan_.micro_batches);
     EPL_ASSERT(reduced_over_roles_.size() == tied(), "a tied gradient is never reduced");
     verify_owners();
     near_.check_all_stored();
     EPL_ASSERT(looked_at_ == plan_.scales_loss(),
                "the loss is scaled, and a program does not look whether its gradients are finite");
+  }
+
+  // What it works on is there when it sets out, and still when it is waited for.
+  void verify_group(const Instruction& group) {
+    for (SlotId id : group.slots) read(id, concat("group ", group.group));
+    groups_.take(group);
+  }
+
+  size_t count_of(const std::function<bool(const PlanGradient&)>& wanted) const {
+    return static_cast<size_t>(
+        std::count_if(program_.gradients.begin(), program_.gradients.end(), wanted));
+  }
+  size_t staying() const {
+    return count_of([](const PlanGradient& each) { return each.stays_to_the_end(); });
+  }
+  size_t updated_at_end() const {
+    return count_of(
+        [](const PlanGradient& each) { return each.stays != PlanGradient::Stays::kUntilUpdated; });
   }
 
   // Of the step, but for reductions, which may set out while the last micro batch is computed.
@@ -155,16 +258,24 @@ class Verifier {
                  concat("leaf ", leaf, " of ", program_.leaves.size(), " is merged or gathered"));
     }
     for (int i : instruction.gradients) {
-      read(program_.gradients.at(static_cast<size_t>(i)).slot, updates   ? "update"
-                                                               : reduces ? "reduce"
-                                                                         : "clip or finite");
+      const PlanGradient& gradient = program_.gradients.at(static_cast<size_t>(i));
+      if (!gradient.stays_to_the_end()) continue;  // the worker has its sum
+      read(gradient.slot, updates ? "update" : reduces ? "reduce" : "clip or finite");
     }
-    if (instruction.kind == Instruction::Kind::kAwait) awaited_ = reduced_.size();
+    if (instruction.kind == Instruction::Kind::kAwait) await_all();
     if (instruction.kind == Instruction::Kind::kClip) verify_clip(instruction);
     if (instruction.kind == Instruction::Kind::kFinite) verify_look(instruction);
     if (updates) verify_update(instruction);
     if (reduces) verify_reduction(instruction);
     if (instruction.kind == Instruction::Kind::kGather) verify_gather(instruction);
+  }
+
+  void await_all() {
+    awaited_ = reduced_.size();
+    for (const auto& [group, slots] : groups_.under_way()) {
+      for (SlotId id : slots) read(id, concat("group ", group));
+    }
+    all_awaited_ = true;
   }
 
   void verify_reduction(const Instruction& reduce) {
@@ -184,6 +295,8 @@ class Verifier {
   void verify_clip(const Instruction& clip) {
     EPL_ASSERT(clip.gradients.size() == program_.gradients.size(),
                "gradients are clipped together, all of them");
+    EPL_ASSERT(updated_at_end() == program_.gradients.size(),
+               "gradients are clipped, and some are updated before");
     const bool each = clip.over == Instruction::Over::kReplica;
     clipped_ |= !each;
     EPL_ASSERT(!each || reduced_.empty(), "a replica clips gradients that have set out");
@@ -202,7 +315,8 @@ class Verifier {
   }
 
   void verify_update(const Instruction& update) {
-    EPL_ASSERT(awaited_ == reduced_.size(), "an update comes before its gradients are there");
+    EPL_ASSERT(awaited_ == reduced_.size() && (all_awaited_ || groups_.under_way().empty()),
+               "an update comes before its gradients are there");
     near_.check_updated(update);
     for (int i : update.gradients) {
       EPL_ASSERT(updated_.insert(i).second, concat("gradient ", i, " is updated twice"));
@@ -211,7 +325,7 @@ class Verifier {
 
   // Whoever does not update a parameter is brought what its owners have made of it.
   void verify_gather(const Instruction& gather) {
-    EPL_ASSERT(updated_.size() == program_.gradients.size(),
+    EPL_ASSERT(updated_.size() == updated_at_end(),
                "parameters are gathered before they are updated");
     if (gather.over != Instruction::Over::kReplicas) return;
     gathered_.insert(gather.leaves.begin(), gather.leaves.end());
@@ -281,7 +395,8 @@ class Verifier {
   // Bytes of the arena belong to the buffer that was written there last. A slot may be read while
   // its buffer still has all of its own.
   void write(SlotId id) {
-    EPL_ASSERT(sent_.count(id) == 0, concat("s", id, " is written while it is reduced"));
+    EPL_ASSERT(sent_.count(id) == 0 && !groups_.is_under_way(id),
+               concat("s", id, " is written while it is reduced"));
     const Slot& target = slot(id);
     if (target.where == Slot::Where::kMadeByOperator) made_.insert(id);
     if (target.where != Slot::Where::kArena) return;
@@ -303,7 +418,10 @@ class Verifier {
     if (source.where == Slot::Where::kMadeByOperator) {
       EPL_ASSERT(made_.count(id) != 0, concat("s", id, " is read but not there, in ", where));
     }
-    if (source.where == Slot::Where::kLeaf) near_.check_read(source.index, where);
+    if (source.where == Slot::Where::kLeaf) {
+      near_.check_read(source.index, where);
+      groups_.check_read(source.index, where);
+    }
     if (source.where != Slot::Where::kArena) return;
     const Buffer& buffer = program_.buffers[static_cast<size_t>(source.index)];
     if (buffer.bytes == 0) return;
@@ -322,6 +440,7 @@ class Verifier {
   const Program& program_;
   const int first_role_;
   NearVerifier near_;
+  GroupVerifier groups_;
   std::map<int64_t, Owner> owners_;  // by first byte
   std::set<SlotId> made_;
   std::set<int> loaded_;   // micro batches
@@ -333,7 +452,8 @@ class Verifier {
   bool clipped_ = false;    // reduced gradients
   bool looked_at_ = false;  // reduced gradients, whether they are finite
   size_t awaited_ = 0;      // reductions, when somebody last waited for them
-  int next_call_ = 0;       // of the segment that is running in pieces
+  bool all_awaited_ = false;
+  int next_call_ = 0;  // of the segment that is running in pieces
 };
 
 // Both ends of a transfer speak of the same values.

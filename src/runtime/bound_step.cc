@@ -1,8 +1,10 @@
 #include "runtime/bound_step.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
+#include "program/near_bytes.h"
 #include "program/plan_mesh.h"
 #include "runtime/owner_gathering.h"
 
@@ -28,8 +30,9 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
       executors_(static_cast<size_t>(replicas_.size())),
       exchanges_(plan.roles()) {
   check_state();
+  check_updated_early();
   if (where.homes != nullptr) {
-    homes_ = std::make_unique<LeafHomes>(*where.homes, leaves_.users);
+    homes_ = std::make_unique<LeafHomes>(*where.homes, leaves_.users, most_near_here());
   }
   make_executors();
   make_exchanges(where.exchange);
@@ -47,6 +50,38 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
         replicas_.first + device, given_rows(device), homes_.get()});
   }
   bind_end();
+}
+
+// What is updated while the step runs nothing else of the step may show.
+void BoundStep::check_updated_early() const {
+  for (size_t role = 0; role < plan_.roles(); ++role) {
+    const Program& program = plan_.program_of(role);
+    std::map<const c10::StorageImpl*, int> users;
+    for (const auto& leaf : leaves_.of_roles[role]) {
+      const at::Tensor& tensor = leaf.tensor;
+      if (tensor.defined() && tensor.has_storage()) {
+        ++users[tensor.storage().unsafeGetStorageImpl()];
+      }
+    }
+    for (const PlanGradient& gradient : program.gradients) {
+      if (gradient.stays != PlanGradient::Stays::kUntilUpdated) continue;
+      const at::Tensor& own = leaf(role, gradient.leaf).tensor;
+      EPL_CHECK(users[own.storage().unsafeGetStorageImpl()] == 1,
+                concat("`", program.leaves[static_cast<size_t>(gradient.leaf)].name,
+                       "` is updated while the step runs, and the step reads its memory under "
+                       "another name as well"),
+                "optimizer.update_early = true", "optimizer.update_early = false");
+    }
+  }
+}
+
+// Devices of a role bring the same, those of others something else.
+int64_t BoundStep::most_near_here() const {
+  int64_t bytes = 0;
+  for (size_t role = 0; role < plan_.roles(); ++role) {
+    if (!devices_of_role(role).empty()) bytes += most_near(plan_.program_of(role));
+  }
+  return bytes;
 }
 
 void BoundStep::make_executors() {
@@ -68,10 +103,30 @@ void BoundStep::make_exchanges(const ExchangeOptions& options) {
     }
     if (here.empty()) continue;
     const auto number = static_cast<int>(role);
-    exchanges_[role] = std::make_unique<GradientExchange>(
-        plan_.program_of(role), std::move(here), connections_.routes(number),
-        connections_.sharers_of(number).devices, options,
-        replicas_.team.memory(devices_of_role(role)[0]));
+    const int first = devices_of_role(role)[0];
+    const Connections::Sharers& sharers = connections_.sharers_of(number);
+    GradientExchange::Where where{
+        std::move(here), connections_.routes(number),  sharers.devices,
+        sharers.rank,    replicas_.team.memory(first), replicas_[first].sums};
+    where.update_early = [this, number](const Instruction& update) {
+      update_early(number, update);
+    };
+    exchanges_[role] =
+        std::make_unique<GradientExchange>(plan_.program_of(role), std::move(where), options);
+  }
+}
+
+// On the thread of a device, or of a lane. Devices go on computing meanwhile, so it has one thread.
+void BoundStep::update_early(int role, const Instruction& update) {
+  const MutexLock lock(updating_);
+  const auto group = gradients_->group_of(role, update);
+  if (!group) return;
+  for (auto& part : gradients_->updates()[*group]) {
+    Update& each = update_of_(part.optimizer);
+    each.scale_gradients(1);
+    const int64_t elements = each.prepare(part.gradients);
+    each.run(0, elements);
+    each.finish();
   }
 }
 
@@ -264,10 +319,13 @@ void BoundStep::gather(Gather which) const {
   gathering_of(connections_, gradients_->held(), which).run();
 }
 
-void BoundStep::begin(int64_t step, double loss_scale, bool sums_to_all) {
+void BoundStep::begin(const Start& start) {
+  const auto& [step, loss_scale, sums_to_all, update_of] = start;
   EPL_ASSERT(loss_scale == 1 || plan_.scales_loss(), "a plan that does not scale its loss");
   loss_scale_ = loss_scale;
+  update_of_ = update_of;
   gradients_->begin(sums_to_all);
+  if (homes_ != nullptr) homes_->begin();
   for (auto& exchange : exchanges_) {
     if (exchange != nullptr) exchange->begin(step, sums_to_all);
   }

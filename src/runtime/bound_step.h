@@ -10,9 +10,11 @@
 //   ... StepEnd (runtime/step_end.h) does the rest of the step
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "base/mutex.h"
 #include "program/step_end.h"
 #include "runtime/connections.h"
 #include "runtime/executor.h"
@@ -80,11 +82,18 @@ class BoundStep {
   // `others`: which of the parameters that go on without a gradient are gathered.
   void bind_updates(const StepOptimizers& optimizers, Gather others);
 
-  // Before and after all devices have run. The seed of the step is multiplied by `loss_scale`,
-  // which is 1 unless the plan says that it scales its loss.
-  // `sums_to_all`: sums of gradients come to all workers, and not to their owners alone, since
-  // somebody compares them.
-  void begin(int64_t step, double loss_scale = 1, bool sums_to_all = false);
+  struct Start {
+    int64_t step = 0;
+    // The seed of the step is multiplied by it: 1 unless the plan says that it scales its loss.
+    double loss_scale = 1;
+    // Sums of gradients come to all workers, and not to their owners alone, since somebody compares
+    // them.
+    bool sums_to_all = false;
+    // For updates before the end of the step (kUpdateEarly).
+    std::function<Update&(size_t optimizer)> update_of = {};
+  };
+  // Before and after all devices have run.
+  void begin(const Start& start);
   void finish();
   void give_up() { connections_.renew_groups(); }  // where a device has failed
   // On the thread of `device`: its program up to the end of the step. `micro_batches`: null where
@@ -121,8 +130,10 @@ class BoundStep {
   void gather(Gather which) const;
 
  private:
+  int64_t most_near_here() const;
   void make_executors();
   void make_exchanges(const ExchangeOptions& options);
+  void update_early(int role, const Instruction& update) EPL_EXCLUDES(updating_);
   void make_gradients();
   std::vector<at::Tensor> leaves_for(int device);
   const BoundLeaves::Leaf& leaf(size_t role, int index) const;
@@ -133,6 +144,7 @@ class BoundStep {
   Executor::GivenRows given_rows(int device) const;
   void make_groups();
   void check_state() const;
+  void check_updated_early() const;
   std::vector<int> devices_of_role(size_t role) const;
   void bind_end();
   std::vector<bool> counts_of(const std::vector<size_t>& entries, bool scattered) const;
@@ -154,6 +166,8 @@ class BoundStep {
   std::vector<BoundPhase> end_;
   Gathering gathering_;
   double loss_scale_ = 1;  // of the step that runs
+  std::function<Update&(size_t optimizer)> update_of_;
+  Mutex updating_;  // groups come on several lanes, and an Update does one at a time
 };
 
 }  // namespace epl

@@ -382,7 +382,7 @@ void DeviceMemory::count_pages() {
   pool->count_pages();
 }
 
-void DeviceMemory::note_released_pages() {
+void DeviceMemory::note_changed_pages() {
   if (Pool* const pool = Thread::here().pool) pool->miscounted = true;
 }
 

@@ -75,8 +75,8 @@ class DeviceMemory {
   // To be called on the same thread after such pages were written for the first time; costs nothing
   // where none were mapped or given back since the last call.
   static void count_pages();
-  // Some of them went back to the system.
-  static void note_released_pages();
+  // Some of them were written, or went back to the system.
+  static void note_changed_pages();
 
   // Whether a Use stands on this thread, and the account of whatever is in use there; all of it is
   // 0 where nothing is.

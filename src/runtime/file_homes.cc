@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -29,6 +28,8 @@ struct FileHomes::Home {
 };
 
 namespace {
+
+constexpr auto kLongestWaitForTheDisk = std::chrono::seconds(30);
 
 [[noreturn]] void refuse_to_go_on(const std::string& folder, const char* what, int error) {
   throw Error(concat("cannot ", what, " what is offloaded: ", std::strerror(error)),
@@ -144,23 +145,43 @@ FileHomes::Homes FileHomes::of(const std::vector<at::Tensor>& parameters, Part p
   return homes;
 }
 
-bool FileHomes::is_near(Home& home) {
-  const MutexLock lock(home.moving);
-  return home.near;
+// Bytes are counted before their pages come, so that the account is never behind the system's.
+bool FileHomes::take_room(int64_t bytes, Patience patience) {
+  int64_t near = near_;
+  do {
+    const bool too_much = near + bytes > allowed_ && going_ > 0 && error_ == 0;
+    if (too_much && patience == Patience::kWaits) return false;
+  } while (!near_.compare_exchange_weak(near, near + bytes));
+  int64_t most = most_near_;
+  while (near + bytes > most && !most_near_.compare_exchange_weak(most, near + bytes)) {
+  }
+  return true;
 }
 
-// What was read could be dropped before it is used only where it is not in use.
-void FileHomes::bring(Home& home, Access access) {
+// What was read could be dropped before it is used only where it is not in use. False: there is no
+// room yet. Nobody waits for room with the home locked: it may be among what is about to go.
+bool FileHomes::try_bring(Home& home, Access access, Patience patience) {
   const MutexLock lock(home.moving);
   const std::shared_ptr<HomeFile> file = home.file.lock();
-  if (home.near || file == nullptr) return;
+  if (home.near || file == nullptr) return true;
+  if (!take_room(home.bytes, patience)) return false;
   const int error = file->fetch(home.begin, home.bytes, access == Access::kWrite);
-  if (error != 0) refuse_to_go_on(folder_, "read", error);
-  home.near = true;
-  const int64_t now = near_ += home.bytes;
-  int64_t most = most_near_;
-  while (now > most && !most_near_.compare_exchange_weak(most, now)) {
+  if (error != 0) {
+    near_ -= home.bytes;
+    refuse_to_go_on(folder_, "read", error);
   }
+  home.near = true;
+  return true;
+}
+
+// The lane that drops waits for nobody but the disk.
+void FileHomes::bring(Home& home, Access access) {
+  const auto end = std::chrono::steady_clock::now() + kLongestWaitForTheDisk;
+  while (std::chrono::steady_clock::now() < end) {
+    if (try_bring(home, access, Patience::kWaits)) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  try_bring(home, access, Patience::kComesNow);
 }
 
 void FileHomes::drop(Home& home) {
@@ -190,12 +211,9 @@ void FileHomes::start_drop(Homes homes) {
   });
 }
 
-// Until no more than so many bytes are to be dropped, which are in memory till then. The lane that
-// drops waits for nobody but the disk.
-void FileHomes::let_writes_catch_up(int64_t bytes) const {
-  constexpr auto kLongest = std::chrono::seconds(30);
-  const auto end = std::chrono::steady_clock::now() + kLongest;
-  while (going_ > bytes && error_ == 0 && std::chrono::steady_clock::now() < end) {
+void FileHomes::settle() const {
+  const auto end = std::chrono::steady_clock::now() + kLongestWaitForTheDisk;
+  while (going_ > 0 && error_ == 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
@@ -203,16 +221,9 @@ void FileHomes::let_writes_catch_up(int64_t bytes) const {
 // Where reading fails here, whoever waits for it tries again, and hears of it.
 void FileHomes::fetch(const std::vector<at::Tensor>& parameters, Part part, Access access) {
   Homes homes = of(parameters, part);
-  int64_t bytes = 0;
-  for (const auto& home : homes) {
-    ++home->users;
-    bytes += home->bytes;
-  }
+  for (const auto& home : homes) ++home->users;
   if (homes.empty()) return;
-  // What the visit before has stored may still be there, and no more.
-  const int64_t besides = std::max(bytes, stored_.load());
-  reads_.start([this, access, besides, homes = std::move(homes)] {
-    let_writes_catch_up(besides);
+  reads_.start([this, access, homes = std::move(homes)] {
     for (const auto& home : homes) {
       const std::shared_ptr<HomeFile> file = home->file.lock();
       if (file != nullptr) file->start_reading(home->begin, home->bytes);
@@ -226,12 +237,7 @@ void FileHomes::fetch(const std::vector<at::Tensor>& parameters, Part part, Acce
 // Whatever the lane has not begun with is brought by whoever needs it, and in as little memory.
 void FileHomes::wait(const std::vector<at::Tensor>& parameters, Part part, Access access) {
   if (access == Access::kRead) check_written();
-  const Homes homes = of(parameters, part);
-  int64_t missing = 0;
-  for (const auto& home : homes) missing += is_near(*home) ? 0 : home->bytes;
-  if (missing > 0) let_writes_catch_up(std::max(missing, stored_.load()));
-  for (const auto& home : homes) bring(*home, access);
-  stored_ = 0;
+  for (const auto& home : of(parameters, part)) bring(*home, access);
 }
 
 void FileHomes::store(const std::vector<at::Tensor>& parameters, Part part) {
@@ -242,7 +248,6 @@ void FileHomes::store(const std::vector<at::Tensor>& parameters, Part part) {
     }
     if (users > 1) continue;
     going.push_back(home);
-    stored_ += home->bytes;
   }
   if (!going.empty()) start_drop(std::move(going));
 }

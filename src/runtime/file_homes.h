@@ -17,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,9 +76,14 @@ class FileHomes {
   void rest() EPL_EXCLUDES(mutex_);
 
   // Waits until all that is to go has gone, or for half a minute.
-  void settle() const { let_writes_catch_up(0); }
+  void settle() const;
 
-  // Bytes that fetch() has brought and that have not gone; and most at once since begin_lap().
+  // From now on no more than so many bytes are near at once: what would be more is brought when
+  // something that is stored has gone. Where nothing is about to go it comes all the same, since
+  // somebody waits for it.
+  void allow_near(int64_t bytes) { allowed_ = bytes; }
+  // Bytes that fetch() has brought, or is bringing, and that have not gone; and most at once since
+  // begin_lap().
   int64_t near() const { return near_.load(); }
   void begin_lap();
   int64_t most_near() const { return most_near_.load(); }
@@ -90,11 +96,12 @@ class FileHomes {
       EPL_REQUIRES(mutex_);
   std::shared_ptr<Home> find(const at::Tensor& tensor) const EPL_REQUIRES(mutex_);
   Homes of(const std::vector<at::Tensor>& parameters, Part part) const EPL_EXCLUDES(mutex_);
-  static bool is_near(Home& home);
+  enum class Patience : uint8_t { kWaits, kComesNow };
   void bring(Home& home, Access access);
+  bool try_bring(Home& home, Access access, Patience patience);
+  bool take_room(int64_t bytes, Patience patience);
   void drop(Home& home);
   void start_drop(Homes homes);
-  void let_writes_catch_up(int64_t bytes) const;
 
   const std::string folder_;
   bool in_memory_ = false;
@@ -103,10 +110,10 @@ class FileHomes {
   std::map<const void*, std::shared_ptr<Home>> homes_ EPL_GUARDED_BY(mutex_);  // by address
   std::atomic<int64_t> near_{0};
   std::atomic<int64_t> most_near_{0};
-  std::atomic<int64_t> going_{0};   // bytes that are still to be dropped
-  std::atomic<int64_t> stored_{0};  // bytes that were stored since somebody waited for a fetch
-  std::atomic<int> error_{0};       // the number of the first one
-  Lane reads_;                      // last: they end first
+  std::atomic<int64_t> allowed_{std::numeric_limits<int64_t>::max()};
+  std::atomic<int64_t> going_{0};  // bytes that are still to be dropped
+  std::atomic<int> error_{0};      // the number of the first one
+  Lane reads_;                     // last: they end first
   Lane writes_;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -19,46 +20,58 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 
 }  // namespace
 
-bool comes_to_owners(const Program& program, const PlanGradient& gradient) {
-  if (gradient.owners.are_all()) return false;
-  if (gradient.owners.kind == Owners::Kind::kRank) return true;
-  const auto type_of = [&](SlotId slot) -> const TensorType& {
-    return program.slots[static_cast<size_t>(slot)].type;
-  };
-  const TensorType& own = type_of(gradient.slot);
-  const PlanLeaf& leaf = program.leaves[static_cast<size_t>(gradient.leaf)];
-  if (leaf.shard.is_cut()) return own.strides == contiguous_strides(own.sizes);
-  const TensorType& parameter = type_of(leaf.slot);
-  return own.sizes == parameter.sizes && own.strides == parameter.strides;
+namespace {
+
+bool starts_group(const Instruction& instruction) {
+  const bool reduces = instruction.kind == Instruction::Kind::kReduce &&
+                       instruction.over == Instruction::Over::kReplicas;
+  return (reduces || instruction.kind == Instruction::Kind::kUpdateEarly) &&
+         !instruction.gradients.empty();
 }
 
-GradientExchange::GradientExchange(const Program& program, std::vector<Executor*> devices,
-                                   const std::vector<Route>& routes, std::vector<int> shares,
-                                   ExchangeOptions options, DeviceMemory& memory)
+WorkerSums sums_in(const Program& program, DeviceMemory& memory, at::Tensor& pages) {
+  const DeviceMemory::Use use(memory);
+  return WorkerSums(program, pages);
+}
+
+}  // namespace
+
+GradientExchange::GradientExchange(const Program& program, Where where, ExchangeOptions options)
     : program_(program),
-      devices_(std::move(devices)),
-      routes_(routes),
-      shares_(std::move(shares)),
+      devices_(std::move(where.devices)),
+      routes_(where.routes),
+      shares_(std::move(where.shares)),
+      rank_(where.rank),
       options_(options),
-      memory_(memory) {
+      memory_(where.memory),
+      update_early_(std::move(where.update_early)),
+      sums_(sums_in(program, where.memory, where.pages)) {
   for (const auto& instruction : program.instructions) {
-    const bool reduces = instruction.kind == Instruction::Kind::kReduce &&
-                         instruction.over == Instruction::Over::kReplicas;
-    if (!reduces || instruction.gradients.empty()) continue;
-    groups_.push_back(&instruction);
+    if (!starts_group(instruction)) continue;
+    const auto number = static_cast<size_t>(instruction.group);
+    if (groups_.size() <= number) groups_.resize(number + 1);
+    const bool updates = instruction.kind == Instruction::Kind::kUpdateEarly;
+    (updates ? groups_[number].update : groups_[number].reduce) = &instruction;
     for (int index : instruction.gradients) {
       if (is_sparse(index)) sparse_[index] = at::Tensor();
     }
   }
   about_ = static_cast<int64_t>(hash_of_text(join(names(), " ")));
   reported_ = std::vector<std::atomic<int>>(groups_.size());
-  works_.resize(groups_.size());
+  forget_last_step();
+}
+
+void GradientExchange::forget_last_step() {
+  for (auto& count : reported_) count.store(0, std::memory_order_relaxed);
+  const MutexLock lock(mutex_);
+  works_.assign(groups_.size(), nullptr);
+  done_.assign(groups_.size(), false);
 }
 
 std::vector<std::string> GradientExchange::names() const {
   std::vector<std::string> names;
-  for (const Instruction* group : groups_) {
-    for (int index : group->gradients) {
+  for (const Group& group : groups_) {
+    for (int index : group.any().gradients) {
       const PlanGradient& gradient = program_.gradients[static_cast<size_t>(index)];
       names.push_back("`" + program_.leaves[static_cast<size_t>(gradient.leaf)].name + "`");
     }
@@ -87,10 +100,23 @@ at::Tensor GradientExchange::gradient(size_t device, int index) const {
   return devices_[device]->tensor(program_.gradients[static_cast<size_t>(index)].slot);
 }
 
+// Gradients that do not stay lie where their micro batch has made them.
+SlotId GradientExchange::slot_of(const Instruction& group, size_t place) const {
+  return group.slots.empty() ? program_.gradients[static_cast<size_t>(group.gradients[place])].slot
+                             : group.slots[place];
+}
+
 // A step that fails on one device leaves reductions behind, which end when the job's failure comes
 // to their Watch.
-GradientExchange::~GradientExchange() {
-  for (const auto& work : works_) {
+GradientExchange::~GradientExchange() { end_works(); }
+
+void GradientExchange::end_works() {
+  std::vector<std::shared_ptr<Work>> works;
+  {
+    const MutexLock lock(mutex_);
+    works = works_;
+  }
+  for (const auto& work : works) {
     if (work == nullptr) continue;
     try {
       work->wait();
@@ -102,29 +128,104 @@ GradientExchange::~GradientExchange() {
 
 void GradientExchange::begin(int64_t step, bool to_all) {
   step_ = step;
+  if (to_all_ && !to_all) release_sums_of_others();
+  if (to_all != to_all_) counted_sums_ = false;
   to_all_ = to_all;
-  for (auto& count : reported_) count.store(0, std::memory_order_relaxed);
-  for (auto& work : works_) work.reset();
+  forget_last_step();
 }
 
-void GradientExchange::ready(const Instruction& reduce_instruction) {
-  const auto group = static_cast<size_t>(reduce_instruction.group);
-  const int before = reported_[group].fetch_add(1, std::memory_order_acq_rel);
-  if (before + 1 < static_cast<int>(devices_.size()) || routes_.empty()) return;
-  const Route& route = routes_[group % routes_.size()];
-  works_[group] = route.lane->start([this, group, &route] {
+void GradientExchange::release_sums_of_others() const {
+  const DeviceMemory::Use use(memory_);
+  for (size_t i = 0; i < program_.gradients.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (!sums_.has(index)) continue;
+    sums_.release_besides(index, owned_here(index, sums_.of(index).numel()));
+  }
+}
+
+// What is reduced and then updated is complete with the first of the two.
+void GradientExchange::ready(const Instruction& instruction) {
+  const auto number = static_cast<size_t>(instruction.group);
+  if (&instruction != &groups_[number].any()) return;
+  const int before = reported_[number].fetch_add(1, std::memory_order_acq_rel);
+  if (before + 1 < static_cast<int>(devices_.size())) return;
+  if (!routes_.empty()) {
+    start_on_lane(number);
+  } else if (groups_[number].is_short()) {
+    finish_here(number);
+  }
+}
+
+void GradientExchange::start_on_lane(size_t number) {
+  const Route& route = routes_[number % routes_.size()];
+  auto work = route.lane->start([this, number, &route] {
     const DeviceMemory::Use use(memory_);
-    route.lane->watch().doing(step_, "reduce", static_cast<int>(group));
+    route.lane->watch().doing(step_, "reduce", static_cast<int>(number));
     // Workers may have recorded different steps: gradients of other parameters look the same.
     route.communicator->set_about(about_);
     try {
-      reduce(*groups_[group], route.communicator.get());
+      reduce(*groups_[number].reduce, route.communicator.get());
     } catch (const JobFailed&) {
       throw;
     } catch (const Error&) {
       refuse_to_mix();
     }
+    if (groups_[number].is_short()) finish_short(groups_[number]);
   });
+  const MutexLock lock(mutex_);
+  works_[number] = std::move(work);
+  changed_.notify_all();
+}
+
+// The devices of this worker are all there are.
+void GradientExchange::finish_here(size_t number) {
+  finish_short(groups_[number]);
+  const MutexLock lock(mutex_);
+  done_[number] = true;
+  changed_.notify_all();
+}
+
+// Where parameters are updated, the update reads what all devices have, as at the end of a step.
+void GradientExchange::finish_short(const Group& group) const {
+  const at::NoGradGuard no_grad;
+  if (group.update != nullptr) return update_early_(*group.update);
+  for (size_t i = 0; i < group.reduce->gradients.size(); ++i) keep_sum(*group.reduce, i);
+}
+
+void GradientExchange::keep_sum(const Instruction& group, size_t place) const {
+  const int index = group.gradients[place];
+  const SlotId slot = slot_of(group, place);
+  at::Tensor sum = devices_[0]->tensor(slot);
+  for (size_t device = 1; device < devices_.size() && routes_.empty(); ++device) {
+    sum.add_(devices_[device]->tensor(slot));
+  }
+  const auto mode = group.micro_batch == 0 ? WorkerSums::Mode::kReplace : WorkerSums::Mode::kAdd;
+  const Piece all{0, sum.numel()};
+  sums_.take(index, sum, to_all_ ? all : owned_here(index, sum.numel()), mode);
+}
+
+// Of a sum, in the order of memory: what this worker is given of it.
+Piece GradientExchange::owned_here(int index, int64_t elements) const {
+  const PlanGradient& gradient = program_.gradients[static_cast<size_t>(index)];
+  if (routes_.empty() || !comes_to_owners(program_, gradient)) return {0, elements};
+  return owned_elements(gradient.owners, elements, shares_, rank_);
+}
+
+void GradientExchange::await(const Instruction& group, const std::function<void()>& look) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+  const auto number = static_cast<size_t>(group.group);
+  std::shared_ptr<Work> work;
+  bool done = false;
+  while (work == nullptr && !done) {
+    look();
+    const MutexLock lock(mutex_);
+    changed_.wait_until(
+        mutex_, Condition::Clock::now() + kBetweenLooks,
+        [&]() EPL_REQUIRES(mutex_) { return works_[number] != nullptr || done_[number]; });
+    work = works_[number];
+    done = done_[number];
+  }
+  if (work != nullptr) work->wait();
 }
 
 void GradientExchange::start(const Instruction& reduce_instruction) {
@@ -133,37 +234,56 @@ void GradientExchange::start(const Instruction& reduce_instruction) {
 }
 
 void GradientExchange::wait() {
+  std::vector<std::shared_ptr<Work>> works;
+  {
+    const MutexLock lock(mutex_);
+    works = works_;
+  }
   for (size_t group = 0; group < groups_.size(); ++group) {
     EPL_ASSERT(
         reported_[group].load(std::memory_order_acquire) == static_cast<int>(devices_.size()),
         "a group of gradients is waited for that a device has not reported");
-    if (works_[group] == nullptr) continue;
+    if (works[group] == nullptr) continue;
     routes_[0].lane->watch().doing(step_, "reduce", static_cast<int>(group));
-    works_[group]->wait();
+    works[group]->wait();
   }
+  count_sums();
   if (!routes_.empty()) return;
   for (const auto& [index, unused] : sparse_) sparse_[index] = reduce_sparse(index, nullptr);
 }
 
+// Their pages have come with the first step.
+void GradientExchange::count_sums() {
+  if (sums_.empty() || std::exchange(counted_sums_, true)) return;
+  const DeviceMemory::Use use(memory_);
+  DeviceMemory::note_changed_pages();
+  DeviceMemory::count_pages();
+}
+
 void GradientExchange::reduce(const Instruction& group, Communicator* communicator) {
   const at::NoGradGuard no_grad;
-  std::vector<int> dense;
-  for (int index : group.gradients) {
+  std::vector<size_t> dense;
+  for (size_t i = 0; i < group.gradients.size(); ++i) {
+    const int index = group.gradients[i];
     if (is_sparse(index)) {
       sparse_.at(index) = reduce_sparse(index, communicator);
       continue;
     }
-    at::Tensor sum = gradient(0, index);
-    for (size_t device = 1; device < devices_.size(); ++device) sum.add_(gradient(device, index));
-    if (sum.numel() > 0) dense.push_back(index);
+    const SlotId slot = slot_of(group, i);
+    at::Tensor sum = devices_[0]->tensor(slot);
+    for (size_t device = 1; device < devices_.size(); ++device) {
+      sum.add_(devices_[device]->tensor(slot));
+    }
+    if (sum.numel() > 0) dense.push_back(i);
   }
-  if (!dense.empty()) reduce_dense(dense, *communicator);
+  if (!dense.empty()) reduce_dense(group, dense, *communicator);
 }
 
 // Those with gaps, and half precision, travel as copies.
-GradientExchange::Travelling GradientExchange::travelling(int index) const {
-  const PlanGradient& of_plan = program_.gradients[static_cast<size_t>(index)];
-  Travelling made{gradient(0, index), {}, {}};
+GradientExchange::Travelling GradientExchange::travelling(const Instruction& group,
+                                                          size_t place) const {
+  const PlanGradient& of_plan = program_.gradients[static_cast<size_t>(group.gradients[place])];
+  Travelling made{devices_[0]->tensor(slot_of(group, place)), {}, {}};
   if (!to_all_ && comes_to_owners(program_, of_plan)) made.owners = of_plan.owners;
   const at::Tensor in_order = in_memory_order(made.gradient);
   if (in_order.defined()) made.gradient = in_order;
@@ -174,11 +294,11 @@ GradientExchange::Travelling GradientExchange::travelling(int index) const {
 }
 
 // Tensors of one type at a time.
-void GradientExchange::reduce_dense(const std::vector<int>& gradients,
+void GradientExchange::reduce_dense(const Instruction& group, const std::vector<size_t>& places,
                                     Communicator& communicator) const {
   std::map<at::ScalarType, std::vector<Travelling>> by_type;
-  for (int index : gradients) {
-    Travelling made = travelling(index);
+  for (size_t place : places) {
+    Travelling made = travelling(group, place);
     by_type[made.travels.scalar_type()].push_back(std::move(made));
   }
   for (const auto& [type, of_type] : by_type) {

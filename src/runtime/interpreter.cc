@@ -57,7 +57,13 @@ void Interpreter::run_instruction(const Instruction& instruction, const Given& g
       bound_.mail->send(bound_.device, bound_.executor, instruction);
       break;
     case Instruction::Kind::kReduce:
+    case Instruction::Kind::kUpdateEarly:
       bound_.exchange.ready(instruction);
+      break;
+    case Instruction::Kind::kAwaitGroup:
+      bound_.exchange.await(instruction, [&] {
+        if (bound_.team.cancelled()) throw Cancelled();
+      });
       break;
     case Instruction::Kind::kFetch:
     case Instruction::Kind::kWait:

@@ -12,9 +12,10 @@ namespace epl {
 // Leaves that rest in a file: all devices of a worker share what is near.
 class LeafHomes {
  public:
-  // `leaves`: the user's tensors, by leaf.
-  LeafHomes(FileHomes& homes, std::vector<at::Tensor> leaves)
-      : homes_(homes), leaves_(std::move(leaves)) {}
+  // `leaves`: the user's tensors, by leaf. `most_near`: bytes that the plan has near at once.
+  LeafHomes(FileHomes& homes, std::vector<at::Tensor> leaves, int64_t most_near)
+      : homes_(homes), leaves_(std::move(leaves)), most_near_(most_near) {}
+  void begin() { homes_.allow_near(most_near_); }
   // Fetch, wait or store, for one device.
   void run(const Instruction& instruction) { run(instruction, FileHomes::Access::kRead); }
   // For the update, which writes what it brings.
@@ -29,6 +30,7 @@ class LeafHomes {
 
   FileHomes& homes_;
   const std::vector<at::Tensor> leaves_;
+  const int64_t most_near_;
 };
 
 }  // namespace epl

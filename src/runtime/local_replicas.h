@@ -13,7 +13,8 @@ namespace epl {
 struct LocalReplica {
   LocalReplica(c10::Device device, int number) : arena(device), streams(number) {}
 
-  Arena arena;  // shared by the steps of all shapes: only one of them runs
+  Arena arena;      // shared by the steps of all shapes: only one of them runs
+  at::Tensor sums;  // pages of the sums that the worker keeps (WorkerSums): shared likewise
   RandomStreams streams;
 };
 

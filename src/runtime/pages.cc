@@ -29,6 +29,14 @@ int64_t release_range(uintptr_t begin, uintptr_t end) {
   return kept == 0 ? static_cast<int64_t>(last - first) : 0;
 }
 
+// Shared by the tensor that lies there and whoever frees it.
+std::shared_ptr<c10::DataPtr> pages_for(int64_t bytes, const char* what) {
+  auto memory = std::make_shared<c10::DataPtr>(DeviceMemory::map_pages(bytes));
+  EPL_CHECK(*memory, concat("no memory for ", what, " of ", bytes, " bytes"),
+            "the parameter update", "more devices to cut parameters over, or smaller layers");
+  return memory;
+}
+
 }  // namespace
 
 at::Tensor zeros_by_page(const at::Tensor& like) { return zeros_by_page(like, kLeastPagedBytes); }
@@ -39,13 +47,16 @@ at::Tensor zeros_by_page(const at::Tensor& like, int64_t least_bytes) {
   if (bytes < static_cast<size_t>(least_bytes) || !ordinary) {
     return at::zeros_like(like, {}, at::MemoryFormat::Preserve);
   }
-  auto memory =
-      std::make_shared<c10::DataPtr>(DeviceMemory::map_pages(static_cast<int64_t>(bytes)));
-  EPL_CHECK(*memory, concat("no memory for a state of ", bytes, " bytes"), "the parameter update",
-            "more devices to cut parameters over, or smaller layers");
+  auto memory = pages_for(static_cast<int64_t>(bytes), "a state");
   void* const data = memory->get();
   const auto give_back = [memory](void* /*data*/) { memory->clear(); };
   return at::from_blob(data, like.sizes(), like.strides(), give_back, like.options());
+}
+
+at::Tensor bytes_by_page(int64_t bytes) {
+  auto memory = pages_for(bytes, "sums of gradients");
+  const auto give_back = [memory](void* /*data*/) { memory->clear(); };
+  return at::from_blob(memory->get(), {bytes}, give_back, at::kByte);
 }
 
 int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64_t length) {
@@ -56,7 +67,7 @@ int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64
   const int64_t inner = c10::multiply_integers(sizes.slice(at + 1)) * element;
   const int64_t rows = c10::multiply_integers(sizes.slice(0, at));
   const auto base = reinterpret_cast<uintptr_t>(whole.data_ptr());
-  DeviceMemory::note_released_pages();
+  DeviceMemory::note_changed_pages();
   int64_t released = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const uintptr_t from = base + static_cast<uintptr_t>((row * sizes[at] + begin) * inner);
@@ -71,7 +82,7 @@ int64_t release_pages_besides(const at::Tensor& whole, int64_t begin, int64_t le
   const auto at = [&](int64_t element) {
     return base + static_cast<uintptr_t>(element) * whole.element_size();
   };
-  DeviceMemory::note_released_pages();
+  DeviceMemory::note_changed_pages();
   return release_range(base, at(begin)) + release_range(at(begin + length), at(whole.numel()));
 }
 

@@ -17,6 +17,9 @@ namespace epl {
 at::Tensor zeros_by_page(const at::Tensor& like);
 at::Tensor zeros_by_page(const at::Tensor& like, int64_t least_bytes);
 
+// So many bytes, all zero, in pages of their own, which are taken as they are written.
+at::Tensor bytes_by_page(int64_t bytes);
+
 // Gives back the pages that lie wholly in [begin, begin + length) of a dimension of a contiguous
 // tensor; what stood there is lost. Gives the number of bytes.
 int64_t release_pages(const at::Tensor& whole, int64_t dim, int64_t begin, int64_t length);

@@ -55,6 +55,8 @@ void StepEnd::run(const BoundPhase& bound) {
     case Instruction::Kind::kReceive:
     case Instruction::Kind::kRun:
     case Instruction::Kind::kSend:
+    case Instruction::Kind::kUpdateEarly:
+    case Instruction::Kind::kAwaitGroup:
     case Instruction::Kind::kFetch:  // those of an update are in its phase
     case Instruction::Kind::kWait:
     case Instruction::Kind::kStore:

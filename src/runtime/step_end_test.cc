@@ -92,7 +92,7 @@ class Training {
     for (float row : rows) batches.push_back({{at::full({4}, row)}});
     std::vector<DeviceRun> runs(rows.size());
     step_->hand_out_state();
-    step_->begin(0);
+    step_->begin({0});
     worker_.team.run([&](int device) {
       const auto number = static_cast<size_t>(device);
       step_->run(device, &batches[number], runs[number]);

@@ -39,7 +39,12 @@ StepGradients::StepGradients(const Plan& plan, Devices devices)
   find_readers();
 }
 
+// What does not stay on the device is in the sum that the worker keeps.
 const at::Tensor& StepGradients::gradient(const Contribution& part) const {
+  const GradientExchange* const exchange =
+      devices_.exchanges[static_cast<size_t>(devices_.places[part.device].role)];
+  const auto index = static_cast<int>(part.gradient);
+  if (exchange->sums().has(index)) return exchange->sums().of(index);
   return devices_.executors[part.device]->tensor(
       program(part.device).gradients[part.gradient].slot);
 }
@@ -72,7 +77,8 @@ void StepGradients::find_entries() {
   for (size_t i = 0; i < plan_.roles(); ++i) {
     const Program& holder = plan_.program_of(i);
     for (const auto& instruction : holder.instructions) {
-      if (instruction.kind != Instruction::Kind::kUpdate) continue;
+      const bool early = instruction.kind == Instruction::Kind::kUpdateEarly;
+      if (instruction.kind != Instruction::Kind::kUpdate && !early) continue;
       std::vector<size_t> group;
       for (int index : instruction.gradients) {
         const int leaf = holder.gradients[static_cast<size_t>(index)].leaf;
@@ -84,6 +90,7 @@ void StepGradients::find_entries() {
       }
       if (group.empty()) continue;
       group_of_[{static_cast<int>(i), &instruction}] = groups_.size();
+      if (early) early_.insert(groups_.size());
       groups_.push_back(std::move(group));
     }
   }
@@ -127,10 +134,12 @@ at::Tensor StepGradients::known_part(const Entry& entry, const at::Tensor& sum) 
   return sum.as_strided({sum.numel()}, {1}).narrow(0, entry.owned->begin, entry.owned->length);
 }
 
-// The exchange leaves the sum of all parts in the first one.
+// The exchange leaves the sum of all parts in the first one, or in that of the worker.
 bool StepGradients::summed_between_workers(const Entry& entry) const {
   const auto role = static_cast<size_t>(devices_.places[entry.parts[0].device].role);
-  return !entry.tied && devices_.exchanges[role]->sums_into_first();
+  const GradientExchange& exchange = *devices_.exchanges[role];
+  return exchange.sums().has(static_cast<int>(entry.parts[0].gradient)) ||
+         (!entry.tied && exchange.sums_into_first());
 }
 
 ParameterGradient StepGradients::bound(const Entry& entry) const {
@@ -328,9 +337,11 @@ bool StepGradients::somebody_woke() const {
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });
 }
 
+// Not with one that is updated while the step runs: it may still read these parameters.
 void StepGradients::add_zero_gradient_updates(Part updates) {
-  for (auto list = updates_.rbegin(); list != updates_.rend(); ++list) {
-    for (auto& part : *list) {
+  for (size_t group = updates_.size(); group-- > 0;) {
+    if (early_.count(group) != 0) continue;
+    for (auto& part : updates_[group]) {
       if (part.optimizer != updates.optimizer) continue;
       part.gradients.insert(part.gradients.end(), updates.gradients.begin(),
                             updates.gradients.end());

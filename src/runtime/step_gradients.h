@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -158,7 +159,8 @@ class StepGradients {
   std::vector<Entry> entries_;
   std::vector<std::vector<size_t>> groups_;  // of entries: one for each update instruction
   std::map<std::pair<int, const Instruction*>, size_t> group_of_;  // by role
-  std::map<const c10::TensorImpl*, std::vector<int>> readers_;     // roles, by what they read
+  std::set<size_t> early_;  // groups that are updated while the step runs
+  std::map<const c10::TensorImpl*, std::vector<int>> readers_;  // roles, by what they read
   std::vector<std::vector<Part>> updates_;
   std::vector<HeldParameter> held_;
   std::vector<at::Tensor> written_zeros_;  // gradients that an optimizer of the user's may write

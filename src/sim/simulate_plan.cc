@@ -45,6 +45,10 @@ class Simulation final : public PlanVisitor {
         return receive(instruction, letters_.at(key_of(role, instruction)), device);
       case Instruction::Kind::kReduce:
         return reduce(role, instruction, device);
+      case Instruction::Kind::kUpdateEarly:
+        return update_early(role, instruction, device);
+      case Instruction::Kind::kAwaitGroup:
+        return await_group(instruction, device);
       case Instruction::Kind::kFetch:
       case Instruction::Kind::kWait:
       case Instruction::Kind::kStore:
@@ -91,6 +95,7 @@ class Simulation final : public PlanVisitor {
   struct Device {
     double free = 0;                                 // when it is done with all so far
     double reduced = 0;                              // when all of its sums are there
+    std::map<int, double> groups;                    // when each of them is
     double brought = 0;                              // when its file is done with all so far
     std::map<std::pair<int, bool>, double> arrives;  // what is fetched: a leaf, or its states
     std::vector<Span> spans;
@@ -140,6 +145,24 @@ class Simulation final : public PlanVisitor {
   void reduce(size_t role, const Instruction& instruction, Device& device) const {
     device.reduced =
         std::max(device.reduced, device.free) + cost_of(costs_.reduce, role, instruction);
+    device.groups[instruction.group] = device.reduced;
+  }
+
+  // Where its sum is on its way it follows that; else the device does it itself.
+  void update_early(size_t role, const Instruction& instruction, Device& device) const {
+    const double seconds = cost_of(costs_.end, role, instruction);
+    const auto sum = device.groups.find(instruction.group);
+    if (sum == device.groups.end()) {
+      add({Span::Kind::kUpdate, -1, -1, device.free, device.free + seconds}, device);
+    } else {
+      sum->second = device.reduced += seconds;
+    }
+  }
+
+  static void await_group(const Instruction& instruction, Device& device) {
+    const auto sum = device.groups.find(instruction.group);
+    const double there = sum == device.groups.end() ? 0 : sum->second;
+    add({Span::Kind::kCommunication, -1, -1, device.free, std::max(device.free, there)}, device);
   }
 
   // One thing after the other comes from the file and goes there, while the device computes.

@@ -7,6 +7,7 @@
 #include "program/bytes_moved.h"
 #include "program/memory_profile.h"
 #include "program/near_bytes.h"
+#include "program/owned_sums.h"
 #include "program/walk.h"
 
 namespace epl {
@@ -117,7 +118,20 @@ class Forecast {
     report.bytes[MemoryKind::kCommunication] += mail_.most(role);
     const bool first = sources_.placement.devices_of(role, worker, sources_.cluster)[0] == device;
     if (first) report.bytes[MemoryKind::kCommunication] += halves_of(role);
+    if (first) report.bytes[MemoryKind::kGradients] += sums_of(role, worker);
     return report;
+  }
+
+  // That the worker keeps for all of its devices, by the account of the first.
+  int64_t sums_of(int role, int worker) const {
+    std::vector<int> shares;
+    int rank = 0;
+    for (int each : sources_.placement.workers_of(role, sources_.cluster)) {
+      if (each == worker) rank = static_cast<int>(shares.size());
+      shares.push_back(
+          static_cast<int>(sources_.placement.devices_of(role, each, sources_.cluster).size()));
+    }
+    return worker_sum_bytes(program_of(role), shares, rank);
   }
 
   // Of the largest groups, and of one gradient times the scale.

@@ -172,5 +172,18 @@ TEST_F(LayoutGolden, StatesThatTwoWorkersShareOut) {
   });
 }
 
+TEST_F(LayoutGolden, GradientsThatTwoWorkersShareOut) {
+  parity::run_on_workers({1, 1}, [](int worker) {
+    init(Config{{"zero.level", "v1"}, {"pipeline.num_micro_batch", 2}});
+    const Spread made = layout_after_a_step(std::make_shared<Layers>());
+    if (worker == 0 || !golden::kUpdate) expect_layout("zero_gradients", made);
+  });
+}
+
+TEST_F(LayoutGolden, UpdatesWhileTheStepRuns) {
+  init(Config{{"optimizer.update_early", true}});
+  expect_layout("update_early", layout_after_a_step(std::make_shared<Layers>()));
+}
+
 }  // namespace
 }  // namespace epl
