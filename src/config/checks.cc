@@ -92,14 +92,6 @@ void check_zero_level(const Config& config) {
             config.asked_by("zero.level"), "zero.level = \"v0\"");
 }
 
-// Windows in the memory of devices, for what rests in that of the host, are to come.
-void check_offload_path(const Config& config) {
-  const auto level = config.get<std::string>("offload.level");
-  EPL_CHECK(level.empty() || !config.get<std::string>("offload.path").empty(),
-            concat("offload.level = \"", level, "\" is not available yet without offload.path"),
-            config.asked_by("offload.level"), "offload.path = a folder on a disk");
-}
-
 std::string count(int64_t n, const std::string& noun) {
   return concat(n, " ", noun, n == 1 ? "" : "s");
 }
@@ -115,7 +107,6 @@ void check_available(const Config& config) {
               concat("leave ", key.key, " at its default, ", key.value_text(key.default_value)));
   }
   check_zero_level(config);
-  check_offload_path(config);
 }
 
 void check_available_on(int worker_num, const Config& config) {

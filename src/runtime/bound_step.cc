@@ -28,9 +28,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
       executors_(static_cast<size_t>(replicas_.size())),
       exchanges_(plan.roles()) {
   check_state();
-  if (where.homes != nullptr) {
-    homes_ = std::make_unique<LeafHomes>(*where.homes, leaves_.users);
-  }
+  if (where.homes != nullptr) make_homes(*where.homes);
   make_executors();
   make_exchanges(where.exchange);
   make_gradients();
@@ -44,9 +42,24 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
     interpreters_.emplace_back(Interpreter::Bound{
         plan, program(device), *executors_[static_cast<size_t>(device)],
         *exchanges_[static_cast<size_t>(place(device).role)], mail_.get(), replicas_.team,
-        replicas_.first + device, given_rows(device), homes_.get()});
+        replicas_.first + device, given_rows(device), homes_.get(), number_in_role(device)});
   }
   bind_end();
+}
+
+void BoundStep::make_homes(TensorHomes& homes) {
+  std::vector<int> devices;
+  for (size_t role = 0; role < plan_.roles(); ++role) {
+    devices.push_back(static_cast<int>(devices_of_role(role).size()));
+  }
+  homes_ = std::make_unique<LeafHomes>(homes, plan_, leaves_.users, devices);
+}
+
+LeafHomes::Device BoundStep::number_in_role(int device) const {
+  const int role = place(device).role;
+  const std::vector<int> devices = devices_of_role(static_cast<size_t>(role));
+  const auto found = std::find(devices.begin(), devices.end(), device);
+  return {role, static_cast<int>(found - devices.begin())};
 }
 
 void BoundStep::make_executors() {
@@ -199,6 +212,9 @@ std::vector<at::Tensor> BoundStep::leaves_for(int device) {
   const auto role = static_cast<size_t>(place(device).role);
   std::vector<at::Tensor> tensors;
   for (const auto& each : leaves_.of_roles[role]) tensors.push_back(each.tensor);
+  for (size_t i = 0; homes_ != nullptr && i < tensors.size(); ++i) {
+    tensors[i] = homes_->window(program(device).leaves[i], tensors[i]);
+  }
   const bool first = device == devices_of_role(role)[0];
   for (int index : program(device).written_leaves) {
     if (first && owns_state(role, index)) {
@@ -227,8 +243,22 @@ Executor::GivenRows BoundStep::given_rows(int device) const {
   return {};
 }
 
+// A parameter that the program has given other memory may have another window, or none.
+void BoundStep::bind_windows() {
+  for (int device = 0; homes_ != nullptr && device < replicas_.size(); ++device) {
+    const auto& leaves = program(device).leaves;
+    const auto& tensors = leaves_.of_roles[static_cast<size_t>(place(device).role)];
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (!leaves[i].offloaded) continue;
+      executors_[static_cast<size_t>(device)]->set_leaf(
+          i, homes_->window(leaves[i], tensors[i].tensor));
+    }
+  }
+}
+
 bool BoundStep::rebind_if_moved() {
   bool moved = false;
+  bind_windows();
   for (int device = 0; device < replicas_.size(); ++device) {
     if (replicas_[device].arena.bytes() >= program(device).arena_bytes) continue;
     // It was lost where a larger plan found no room.
@@ -267,6 +297,7 @@ void BoundStep::gather(Gather which) const {
 void BoundStep::begin(int64_t step, double loss_scale, bool sums_to_all) {
   EPL_ASSERT(loss_scale == 1 || plan_.scales_loss(), "a plan that does not scale its loss");
   loss_scale_ = loss_scale;
+  if (homes_ != nullptr) homes_->begin();
   gradients_->begin(sums_to_all);
   for (auto& exchange : exchanges_) {
     if (exchange != nullptr) exchange->begin(step, sums_to_all);

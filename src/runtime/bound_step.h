@@ -55,7 +55,7 @@ class BoundStep {
     LocalReplicas& replicas;
     Connections& connections;
     ExchangeOptions exchange;
-    FileHomes* homes = nullptr;  // of what is offloaded
+    TensorHomes* homes = nullptr;  // of what is offloaded
   };
   // The plan outlives it.
   BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where);
@@ -115,6 +115,10 @@ class BoundStep {
   void check_written() const {
     if (homes_ != nullptr) homes_->check_written();
   }
+  // After an update, also one that failed: the user's tensors hold what it wrote.
+  void write_back() const {
+    if (homes_ != nullptr) homes_->write_back();
+  }
 
   void gather() const { gathering_.run(); }
   // Beside a step; all workers call it.
@@ -125,6 +129,9 @@ class BoundStep {
   void make_exchanges(const ExchangeOptions& options);
   void make_gradients();
   std::vector<at::Tensor> leaves_for(int device);
+  void bind_windows();
+  void make_homes(TensorHomes& homes);
+  LeafHomes::Device number_in_role(int device) const;
   const BoundLeaves::Leaf& leaf(size_t role, int index) const;
   bool owns_state(size_t role, int index) const;
   WrittenState::Merge merge_of(size_t role, int index) const;
