@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/text.h"
 #include "driver/test_trainer.h"
 #include "model/test_optimizers.h"
 
