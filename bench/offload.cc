@@ -1,5 +1,6 @@
-// What does it cost to keep parameters and optimizer states in a file? EPL with offload.level "v0"
-// and "v1" against EPL with all in memory, on one device with one thread.
+// What does it cost to keep parameters and optimizer states in a file, or in the memory of the host
+// with windows for the device? EPL with offload.level "v0" and "v1" against EPL with all in memory,
+// on one device with one thread.
 //
 //   bench_offload [--layers 24] [--width 1024] [--rows 512] [--rounds 5] [--path FOLDER]
 //
@@ -16,6 +17,9 @@
 //                   bandwidth of the disk is measured in this run, past the system's cache
 //   time            seconds of a step against in memory
 //   limit_share     the limit of the limited run, of the bytes of parameters and states
+//   host_time       seconds of a step with "v1" in the host's memory, and half the bytes that the
+//                   device needs with all in its own as memory.limit, against in memory
+//   device_peak     what the device held in such a step by its account, of that limit
 #include <epl/epl.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -39,6 +43,7 @@ namespace epl {
 namespace {
 
 constexpr double kMegabyte = 1e6;
+constexpr const char* kHost = "host";
 
 struct Arguments {
   int64_t layers = 24;
@@ -47,6 +52,7 @@ struct Arguments {
   int rounds = 5;
   std::string path = "/var/tmp";
   std::string serve;  // this process is the side of this name
+  int64_t limit = 0;  // of its device
 
   int64_t parameters() const { return layers * (width * width + width) * 4; }
   int64_t bytes() const { return 3 * parameters(); }  // with AdamW's states
@@ -54,7 +60,9 @@ struct Arguments {
 
 void begin(const Arguments& arguments, const std::string& side, int64_t limit = 0) {
   std::vector<Setting> settings;
-  if (side != "memory") {
+  if (side == kHost) {
+    settings.emplace_back("offload.level", "v1");
+  } else if (side != "memory") {
     settings.emplace_back("offload.level", side);
     settings.emplace_back("offload.path", arguments.path);
   }
@@ -122,6 +130,13 @@ double check_limited(const Arguments& arguments) {
   return static_cast<double>(limit) / static_cast<double>(arguments.bytes());
 }
 
+// What a device needs with all in its own memory, by the account of memory.limit.
+int64_t bytes_needed(const Arguments& arguments) {
+  begin(arguments, "memory");
+  Training training(arguments, arguments.rows);
+  return training.trainer->what_fits(training.batch, int64_t{1} << 60).rows.at(0).bytes;
+}
+
 // --- the disk -----------------------------------------------------------------------------------
 
 struct Disk {
@@ -182,9 +197,9 @@ double read_bytes(const std::string& plan_text) {
 }
 
 // Answers first: megabytes at the peak of a step by the system and, of what is near, by the
-// account; bytes that a step reads from the file.
+// account; bytes that a step reads from the file; megabytes of the device by its account.
 void serve(const Arguments& arguments) {
-  begin(arguments, arguments.serve);
+  begin(arguments, arguments.serve, arguments.limit);
   Training training(arguments, arguments.rows);
   for (int i = 0; i < 3; ++i) training.step();
   reset_peak();
@@ -193,7 +208,8 @@ void serve(const Arguments& arguments) {
   const MemoryReport memory = training.trainer->memory();
   const double near =
       static_cast<double>(memory.workers[0].measured_shared.value_or(0)) / kMegabyte;
-  bench::serve({peak, near, read_bytes(training.trainer->plan())},
+  const double device = static_cast<double>(memory.workers[0].measured().value_or(0)) / kMegabyte;
+  bench::serve({peak, near, read_bytes(training.trainer->plan()), device},
                [&] { return bench::seconds_of_each(1, [&] { training.step(); }); });
 }
 
@@ -201,19 +217,22 @@ struct Measured {
   double peak = 0;
   double near = 0;
   double read = 0;
+  double device = 0;
   double step = 0;
 };
 
-std::vector<Measured> measure(const Arguments& arguments, const std::vector<std::string>& names) {
+std::vector<Measured> measure(const Arguments& arguments, const std::vector<std::string>& names,
+                              int64_t host_limit) {
   std::vector<std::unique_ptr<bench::Side>> sides;
   std::vector<Measured> measured;
   for (const std::string& name : names) {
     sides.push_back(std::make_unique<bench::Side>(
         name, bench::Start{{"--serve", name, "--layers", std::to_string(arguments.layers),
                             "--width", std::to_string(arguments.width), "--rows",
-                            std::to_string(arguments.rows), "--path", arguments.path}}));
+                            std::to_string(arguments.rows), "--path", arguments.path, "--limit",
+                            std::to_string(name == kHost ? host_limit : 0)}}));
     const std::vector<double> answer = sides.back()->answer();
-    measured.push_back({answer.at(0), answer.at(1), answer.at(2), 0});
+    measured.push_back({answer.at(0), answer.at(1), answer.at(2), answer.at(3), 0});
   }
   std::vector<std::vector<double>> taken(names.size());
   for (int round = 0; round < arguments.rounds; ++round) {
@@ -235,9 +254,11 @@ int run(const Arguments& arguments) {
     check_same(in_memory, parameters_after(arguments, side, arguments.rows), side);
   }
   const double limit_share = check_limited(arguments);
-  const std::vector<std::string> names = {"memory", "v0", "v1"};
+  const int64_t host_limit = bytes_needed(arguments) / 2;
+  check_same(in_memory, parameters_after(arguments, kHost, arguments.rows, host_limit), kHost);
+  const std::vector<std::string> names = {"memory", "v0", "v1", kHost};
   const Disk disk = measure_disk(arguments.path);
-  const std::vector<Measured> measured = measure(arguments, names);
+  const std::vector<Measured> measured = measure(arguments, names, host_limit);
   const Disk after = measure_disk(arguments.path);
   const double read = std::max(disk.read, after.read);
   const double write = std::max(disk.write, after.write);
@@ -250,7 +271,7 @@ int run(const Arguments& arguments) {
     text += number;
   };
   const double all = static_cast<double>(arguments.bytes()) / kMegabyte;
-  for (size_t i = 1; i < names.size(); ++i) {
+  for (size_t i = 1; i + 1 < names.size(); ++i) {
     const double rest = measured[0].peak - all;
     const double resident = measured[i].peak - rest;
     const double written =
@@ -267,10 +288,15 @@ int run(const Arguments& arguments) {
         names[i].c_str(), measured[i].step, measured[0].step, moving, resident, all,
         measured[i].near);
   }
+  const double host_time = measured.back().step / measured[0].step;
+  const double peak = measured.back().device * kMegabyte / static_cast<double>(host_limit);
+  std::printf("host: step %.3f s, in memory %.3f s | %.1f of %.1f MB on the device\n",
+              measured.back().step, measured[0].step, measured.back().device,
+              static_cast<double>(host_limit) / kMegabyte);
   std::printf(
       "{\"rss_vs_memory\": {%s}, \"near\": {%s}, \"io_efficiency\": {%s}, \"time\": {%s}, "
-      "\"limit_share\": %.4f}\n",
-      rss.c_str(), near.c_str(), efficiency.c_str(), time.c_str(), limit_share);
+      "\"limit_share\": %.4f, \"host_time\": %.4f, \"device_peak\": %.4f}\n",
+      rss.c_str(), near.c_str(), efficiency.c_str(), time.c_str(), limit_share, host_time, peak);
   return 0;
 }
 
@@ -290,6 +316,8 @@ Arguments parse(int argc, char** argv) {
       arguments.rounds = std::max(1, std::stoi(value));
     } else if (key == "--path") {
       arguments.path = value;
+    } else if (key == "--limit") {
+      arguments.limit = std::stoll(value);
     } else if (key == "--serve") {
       arguments.serve = value;
     } else {

@@ -35,7 +35,7 @@ MAY_INCLUDE = {
     'model': 'runtime state capture ops ir layout',
     'batch': 'model compile capture program ops ir layout',
     'job': 'batch model runtime state comm program layout',
-    'offload': 'job model compile runtime state program layout',
+    'offload': 'job model compile runtime state program ir layout',
     'footprint': 'offload job model runtime state capture comm program layout',
     'plain': 'batch model runtime comm capture',
     'verify': 'batch model runtime state comm compile program ops ir layout',

@@ -72,6 +72,8 @@ struct MemoryReport {
     MemoryBytes shared;
     std::vector<Device> devices;
     std::optional<int64_t> measured_shared;  // as above
+    // What rests in the memory of the host (offload.level without offload.path): no device's.
+    int64_t host = 0;
 
     int64_t peak() const;  // what it shares, and all its devices at their peaks
     std::optional<int64_t> measured() const;

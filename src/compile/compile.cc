@@ -102,6 +102,8 @@ ZeroOptions zero_options(const ClusterShape& cluster, const Config& config,
 
 OffloadOptions offload_options(const CompileOptions& options) {
   OffloadOptions offload;
+  offload.staying = options.offloaded.staying;
+  if (options.offloaded.windows) offload.medium = OffloadOptions::Medium::kHost;
   for (const auto& [name, states] : options.offloaded.parameters) {
     offload.parameters.insert(name);
     if (states > 0) offload.states.emplace(name, states);

@@ -35,11 +35,13 @@ struct CompileOptions {
   // Parameters that zero.level does not cut, with the reason: "of my::Lion, whose step() ...".
   std::map<std::string, std::string> updated_whole = {};
   // Parameters that are offloaded, with how many tensors their optimizer keeps there for each. They
-  // rest in a file. `updates_apart`: the update may run in groups, which an optimizer with a step()
-  // of its own would count as steps.
+  // rest in a file or, where devices have windows, in the memory of the host. `updates_apart`: the
+  // update may run in groups, which an optimizer with a step() of its own would count as steps.
   struct Offloaded {
     std::map<std::string, int> parameters = {};
+    std::map<std::string, std::string> staying = {};  // others, with the reason
     bool updates_apart = true;
+    bool windows = false;
   };
   Offloaded offloaded = {};
   // Nothing runs again in backward, whatever the configuration asks for, and a loss can be refused:

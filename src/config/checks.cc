@@ -91,14 +91,6 @@ void check_zero_level(const Config& config) {
             config.asked_by("zero.level"), "zero.level = \"v1\"");
 }
 
-// Windows in the memory of devices, for what rests in that of the host, are to come.
-void check_offload_path(const Config& config) {
-  const auto level = config.get<std::string>("offload.level");
-  EPL_CHECK(level.empty() || !config.get<std::string>("offload.path").empty(),
-            concat("offload.level = \"", level, "\" is not available yet without offload.path"),
-            config.asked_by("offload.level"), "offload.path = a folder on a disk");
-}
-
 // What has to look at all gradients before anything is updated does not go with updates that come
 // as soon as a gradient is complete.
 void check_update_early(const Config& config) {
@@ -111,6 +103,9 @@ void check_update_early(const Config& config) {
   };
   if (!is_default("amp.level", config)) {
     refuse("amp.level", "skips a step in which a gradient is not finite");
+  }
+  if (!is_default("offload.level", config)) {
+    refuse("offload.level", "lets them go as soon as nothing reads them");
   }
   if (!is_default("debug.verify_steps", config)) {
     refuse("debug.verify_steps", "compares all gradients of a step");
@@ -141,7 +136,6 @@ void check_available(const Config& config) {
               concat("leave ", key.key, " at its default, ", key.value_text(key.default_value)));
   }
   check_zero_level(config);
-  check_offload_path(config);
 }
 
 void check_available_on(int worker_num, const Config& config) {

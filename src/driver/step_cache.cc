@@ -265,10 +265,11 @@ StepRecording StepCache::record_once(const Batch& batch) {
 }
 
 CompiledStep StepCache::plan_once(StepRecording step, const Config& config) const {
-  return compile(std::move(step), subject_.job.cluster(), config, compile_options(config));
+  const CompileOptions options = compile_options(config, step.whole);
+  return compile(std::move(step), subject_.job.cluster(), config, options);
 }
 
-CompileOptions StepCache::compile_options(const Config& config) const {
+CompileOptions StepCache::compile_options(const Config& config, const Graph& recorded) const {
   CompileOptions options;
   options.device = subject_.model.device();
   using Clip = CompileOptions::Clip;
@@ -276,9 +277,9 @@ CompileOptions StepCache::compile_options(const Config& config) const {
   if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
   options.states_of = states_kept(subject_.model);
   const bool offloads = !config.get<std::string>("offload.level").empty();
-  EPL_CHECK(!offloads || subject_.offload != nullptr, "nothing of this trainer rests in a file",
+  EPL_CHECK(!offloads || subject_.offload != nullptr, "nothing of this trainer is offloaded",
             config.asked_by("offload.level"), "a trainer that is made with it");
-  if (offloads) options.offloaded = subject_.offload->offloaded(config);
+  if (offloads) options.offloaded = subject_.offload->offloaded(config, recorded);
   options.updated_whole = updated_whole(subject_.model);
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
@@ -324,8 +325,9 @@ std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
   Recorded recorded = record_step(batch);
   const bool compares = subject_.config.get<bool>("gradient_checkpoint.check_gradients");
   StepRecording kept = compares ? recorded.step : StepRecording();
-  CompiledStep compiled = compile(std::move(recorded.step), subject_.job.cluster(), subject_.config,
-                                  compile_options(subject_.config));
+  const CompileOptions options = compile_options(subject_.config, recorded.step.whole);
+  CompiledStep compiled =
+      compile(std::move(recorded.step), subject_.job.cluster(), subject_.config, options);
   tell_once(compiled.loss_remark, told_of_loss_);
   tell_once(compiled.metrics_remark, told_of_metrics_);
   subject_.replicas.team.memory(0).trim();  // of what was freed since
@@ -334,10 +336,10 @@ std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
   auto ready = std::make_unique<ReadyStep>(std::move(compiled), recorded.capture, where());
   ready->replayed = !recorded.comparable;
   if (compares && ready->compiled().run_again > 0) {
-    CompileOptions options = compile_options(subject_.config);
-    options.keeps_all = true;
+    CompileOptions all_kept = options;
+    all_kept.keeps_all = true;
     ready->all_kept = std::make_unique<CompiledStep>(
-        compile(std::move(kept), subject_.job.cluster(), subject_.config, options));
+        compile(std::move(kept), subject_.job.cluster(), subject_.config, all_kept));
   }
   return ready;
 }

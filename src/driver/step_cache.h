@@ -153,7 +153,7 @@ class StepCache {
   StepRecording recording_of(Graph whole) const;
   void note_loss_of_plain(const Graph& recorded);
   void tell_once(const std::string& remark, bool& told) const;
-  CompileOptions compile_options(const Config& config) const;
+  CompileOptions compile_options(const Config& config, const Graph& recorded) const;
   BoundStep::Where where() const;
   std::unique_ptr<ReadyStep> make(const Batch& batch);
   void agree_that_it_changes(bool changed, const Batch& batch, int64_t step);

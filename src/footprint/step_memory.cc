@@ -16,18 +16,20 @@ struct KeptMemory {
   int64_t counted = 0;  // of those, what an account of a device has as well
 };
 
-// What rests in a file is counted as it is brought.
+// What rests elsewhere is counted as it is brought. That in the memory of the host may lie in
+// memory that a device counts.
 KeptMemory kept_memory(const Model& model, const Offload* offload) {
   KeptMemory kept;
   std::set<const void*> seen;
   const auto add = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.layout() != c10::kStrided) return;
-    if (offload != nullptr && offload->homes().has(tensor)) return;
+    const bool rests = offload != nullptr && offload->homes().has(tensor);
+    if (rests && offload->is_in_file()) return;
     const void* const data = tensor.storage().data();
     if (data == nullptr || !seen.insert(data).second) return;
     const int64_t bytes =
         DeviceMemory::resident(data, static_cast<int64_t>(tensor.storage().nbytes()));
-    kept.bytes += bytes;
+    kept.bytes += rests ? 0 : bytes;
     if (DeviceMemory::counts(data)) kept.counted += bytes;
   };
   for (const auto& [name, tensor] : model.all_tensors()) add(tensor);

@@ -161,7 +161,10 @@ class Fitting {
       add(further_levels(base_, "zero.level", "parameters travel after the update"));
     }
     if (request_.rows_can_be_halved) add({twice_the_micro_batches(base_)});
-    add(further_levels(base_, "offload.level", "parameters travel in each step"));
+    // Not from nothing: without a folder nothing would be saved on devices of the CPU.
+    if (!base_.get<std::string>("offload.level").empty()) {
+      add(further_levels(base_, "offload.level", "parameters travel in each step"));
+    }
     if (!mixes_precisions(base_)) add({mixed_precision_too()});
     return found;
   }

@@ -200,6 +200,12 @@ FileHomes& Job::homes(const std::string& folder) {
   return *made;
 }
 
+HostHomes& Job::host_homes() {
+  const MutexLock lock(making_homes_);
+  if (host_homes_ == nullptr) host_homes_ = std::make_unique<HostHomes>();
+  return *host_homes_;
+}
+
 std::string Job::next_key(const std::string& purpose) {
   return concat("job ", number_, "/", purpose, " ", keys_++);
 }

@@ -22,6 +22,7 @@
 #include "model/holders.h"
 #include "runtime/device_team.h"
 #include "runtime/file_homes.h"
+#include "runtime/host_homes.h"
 #include "runtime/worker_links.h"
 #include "state/gradient_history.h"
 
@@ -58,6 +59,7 @@ class Job {
 
   // Of what rests in files of a folder: parameters that several trainers have rest in one place.
   FileHomes& homes(const std::string& folder) EPL_EXCLUDES(making_homes_);
+  HostHomes& host_homes() EPL_EXCLUDES(making_homes_);  // likewise, in the memory of the host
 
   // While it stands, a step of some trainer runs on this thread. All trainers of a job use the same
   // devices, so steps that several threads ask for run one after the other. Throws epl::Error where
@@ -100,7 +102,8 @@ class Job {
   Mutex making_homes_;
   std::map<std::string, std::unique_ptr<FileHomes>> homes_
       EPL_GUARDED_BY(making_homes_);  // by folder
-  const int number_;                  // of init()s before
+  std::unique_ptr<HostHomes> host_homes_ EPL_GUARDED_BY(making_homes_);
+  const int number_;  // of init()s before
   int keys_ = 0;
   Mutex counting_;
   std::vector<Holders*> counted_ EPL_GUARDED_BY(counting_);

@@ -39,17 +39,32 @@ bool is_of_libtorch(const c10::DataPtr& memory) {
          deleter == c10::GetCPUAllocator()->allocate(1).get_deleter();
 }
 
-// Empty where a parameter may rest in a file.
-std::string why_it_stays(const at::Tensor& parameter, const MemoryUsers& users) {
+// Empty where a parameter may rest elsewhere.
+std::string why_it_stays(const at::Tensor& parameter, const MemoryUsers& users,
+                         const TensorHomes& homes) {
   if (!is_dense_on_cpu(parameter)) return "it is no dense tensor in memory of LibTorch's";
   if (users.at(parameter.storage().unsafeGetStorageImpl()) > 1) {
     return "another tensor of the model lies in its memory";
   }
   if (!is_of_libtorch(parameter.storage().data_ptr())) return "its memory is the program's own";
-  return "";
+  return homes.why_not(parameter);
 }
 
-// What the programs of a plan read and do not bring: the step itself writes it.
+// Tensors of a step that lie in the same memory as another one of it. A window would be a copy of
+// one of them.
+std::set<const c10::StorageImpl*> shared_in(const Graph& recorded) {
+  std::set<const c10::StorageImpl*> seen;
+  std::set<const c10::StorageImpl*> shared;
+  for (const Leaf& leaf : recorded.leaves) {
+    if (!leaf.tensor.defined() || !leaf.tensor.has_storage()) continue;
+    const c10::StorageImpl* const storage = leaf.tensor.storage().unsafeGetStorageImpl();
+    if (!seen.insert(storage).second) shared.insert(storage);
+  }
+  return shared;
+}
+
+// What the programs of a plan read and do not bring: the step itself writes it, or it has no
+// window.
 std::set<std::string> not_brought_by(const Plan& plan) {
   std::set<std::string> names;
   for (const Program& program : plan.programs) {
@@ -67,18 +82,31 @@ Offload::Level Offload::level_of(const Config& config) {
   return config.get<std::string>(kLevel) == "v1" ? Level::kStates : Level::kParameters;
 }
 
-// Another thread's step may use the same parameters, and the same file.
-std::unique_ptr<Offload> Offload::make(const Config& config, Job& job, Model& model) {
-  if (config.get<std::string>(kLevel).empty()) return nullptr;
+// What a file in memory, or the memory of the host, does not save.
+TensorHomes& Offload::homes_of(const Config& config, Job& job) {
   const auto path = config.get<std::string>(kPath);
-  const Job::StepTurn turn(job);
+  if (path.empty()) {
+    std::clog << "epl: " << kLevel << " = \"" << config.get<std::string>(kLevel) << "\" without "
+              << kPath
+              << ": what rests in the memory of the host is copied for devices of the CPU, "
+              << "which have none of their own, and saves none\n";
+    return job.host_homes();
+  }
   FileHomes& homes = job.homes(path);
   if (homes.in_memory()) {
     std::clog << "epl: warning: " << kPath << " = \"" << path
               << "\" lies in memory (tmpfs): what rests there saves none\n";
   }
-  std::unique_ptr<Offload> made(new Offload(level_of(config), homes, model));
+  return homes;
+}
+
+// Another thread's step may use the same parameters, and the same file.
+std::unique_ptr<Offload> Offload::make(const Config& config, Job& job, Model& model) {
+  if (config.get<std::string>(kLevel).empty()) return nullptr;
+  const Job::StepTurn turn(job);
+  std::unique_ptr<Offload> made(new Offload(level_of(config), homes_of(config, job), model));
   made->make_states_here();
+  made->update_in_windows();
   made->settle();
   made->rest();
   return made;
@@ -92,6 +120,13 @@ void Offload::make_states_here() {
   }
 }
 
+void Offload::update_in_windows() {
+  if (!homes_.has_windows()) return;
+  for (size_t i = 0; i < model_.optimizers().size(); ++i) {
+    model_.update(i).work_at([homes = &homes_](void* data) { return homes->to_be_written(data); });
+  }
+}
+
 void Offload::settle() {
   homes_.check_written();
   take_in_parameters();
@@ -101,22 +136,25 @@ void Offload::settle() {
 }
 
 void Offload::take_in_parameters() {
-  NamedTensors outside;
+  // What rests in a file does so whatever else comes to lie in its memory; a window would be a
+  // copy.
+  NamedTensors asked;
   staying_.clear();
   for (const NamedTensors& named : {model_.parameters(), model_.untrained()}) {
     for (const auto& each : named) {
-      if (!homes_.has(each.second)) outside.push_back(each);
+      if (homes_.has_windows() || !homes_.has(each.second)) asked.push_back(each);
     }
   }
-  if (outside.empty()) return;
+  if (asked.empty()) return;
   const MemoryUsers users = users_of_storages(model_);
   std::vector<at::Tensor> taken;
-  for (const auto& [name, tensor] : outside) {
-    const std::string why = why_it_stays(tensor, users);
+  for (const auto& [name, tensor] : asked) {
+    const std::string why = why_it_stays(tensor, users, homes_);
     if (why.empty()) {
       taken.push_back(tensor);
     } else {
       staying_.emplace(name, why);
+      homes_.let_go(tensor);
     }
   }
   homes_.take_in(taken);
@@ -129,7 +167,7 @@ void Offload::take_in_states() {
   for (const auto& [name, parameter] : model_.parameters()) {
     if (!homes_.has(parameter)) continue;
     for (const at::Tensor& state : model_.states_of(parameter)) {
-      if (!is_dense_on_cpu(state) || homes_.has(state)) continue;
+      if (!is_dense_on_cpu(state) || homes_.has(state) || !homes_.why_not(state).empty()) continue;
       outside.emplace(state.storage().unsafeGetStorageImpl(), state);
     }
   }
@@ -173,10 +211,17 @@ std::map<std::string, Offload::Resting> Offload::resting() const {
   return found;
 }
 
-CompileOptions::Offloaded Offload::offloaded(const Config& config) const {
+CompileOptions::Offloaded Offload::offloaded(const Config& config, const Graph& recorded) const {
   CompileOptions::Offloaded offloaded;
+  offloaded.windows = homes_.has_windows();
   const bool with_states = level_of(config) == Level::kStates;
+  const std::set<const c10::StorageImpl*> shared =
+      homes_.has_windows() ? shared_in(recorded) : std::set<const c10::StorageImpl*>();
   for (const auto& [name, each] : resting()) {
+    if (shared.count(each.parameter.storage().unsafeGetStorageImpl()) != 0) {
+      offloaded.staying.emplace(name, "another tensor of the step lies in its memory");
+      continue;
+    }
     const bool brings_states = with_states && each.trained;
     offloaded.parameters.emplace(name, brings_states ? states_kept(each.parameter) : 0);
   }
@@ -200,10 +245,11 @@ void Offload::add_remarks(Plan& plan) const {
 void Offload::mark(StateMap& map, const Plan* plan) const {
   using States = StateMap::States;
   const States states = level_ == Level::kStates ? States::kGoAlong : States::kStay;
+  const StateMedium medium = is_in_file() ? StateMedium::kFile : StateMedium::kHost;
   const std::set<std::string> others =
       plan == nullptr ? std::set<std::string>() : not_brought_by(*plan);
   for (const auto& [name, each] : resting()) {
-    if (others.count(name) == 0) map.rest_in(StateMedium::kFile, name, states);
+    if (others.count(name) == 0) map.rest_in(medium, name, states);
   }
 }
 

@@ -1,4 +1,5 @@
-// offload.level, as a trainer has it: which tensors of its model rest in a file (offload.path).
+// offload.level, as a trainer has it: which tensors of its model rest in a file (offload.path), or
+// without one in the memory of the host.
 //
 // Before each step whatever may rest there does: parameters, and with v1 the states that optimizers
 // keep for them. What the program has replaced since the last step is taken in again. All the rest
@@ -14,10 +15,11 @@
 #include <vector>
 
 #include "compile/compile.h"
+#include "ir/graph.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "program/program.h"
-#include "runtime/file_homes.h"
+#include "runtime/tensor_homes.h"
 #include "state/state_map.h"
 
 namespace epl {
@@ -29,30 +31,34 @@ class Offload {
   // and the job outlive it.
   static std::unique_ptr<Offload> make(const Config& config, Job& job, Model& model);
 
-  FileHomes& homes() const { return homes_; }
+  TensorHomes& homes() const { return homes_; }
+  bool is_in_file() const { return !homes_.has_windows(); }
 
-  // Before a step: all that may rest in the file does, and there is room for the states that the
-  // step may make, so that no update can fail for want of it. Throws what FileHomes throws.
+  // Before a step: all that may rest does, and there is room for the states that the step may make,
+  // so that no update can fail for want of it. Throws what FileHomes throws.
   void settle();
-  // After a step, and whenever the model was read as a whole: nothing of the file stays in memory.
+  // After a step, and whenever the model was read as a whole: nothing stays near.
   void rest() const { homes_.rest(); }
 
-  // By name what is offloaded with this configuration, for a plan; and why other parameters are
-  // not.
-  CompileOptions::Offloaded offloaded(const Config& config) const;
+  // By name what is offloaded with this configuration, for a plan of what was recorded; and why
+  // other parameters are not.
+  CompileOptions::Offloaded offloaded(const Config& config, const Graph& recorded) const;
   void add_remarks(Plan& plan) const;
-  // Says what rests in the file; null: before there is a plan.
+  // Says what rests; null: before there is a plan.
   void mark(StateMap& map, const Plan* plan) const;
-  // Of what lies in the file, but is in memory throughout a step, since the step itself writes it.
+  // Of what rests, but is in memory throughout a step, since the plan does not bring it: the step
+  // itself writes it.
   int64_t bytes_written_by(const Plan& plan) const;
 
  private:
   enum class Level : uint8_t { kParameters, kStates };
   static Level level_of(const Config& config);
-  Offload(Level level, FileHomes& homes, Model& model)
+  Offload(Level level, TensorHomes& homes, Model& model)
       : level_(level), homes_(homes), model_(model) {}
 
+  static TensorHomes& homes_of(const Config& config, Job& job);
   void make_states_here();
+  void update_in_windows();
   void take_in_parameters();
   void take_in_states();
   void reserve_states();
@@ -64,7 +70,7 @@ class Offload {
   std::map<std::string, Resting> resting() const;  // by name
 
   const Level level_;
-  FileHomes& homes_;
+  TensorHomes& homes_;
   Model& model_;
   std::map<std::string, std::string> staying_;  // by parameter: why it stays in memory
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "plan/window_leaves.h"
 #include "program/near_bytes.h"
 
 namespace epl {
@@ -215,7 +216,16 @@ int update_groups(const OffloadOptions& options, const Program& program) {
   return std::max(options.visits, static_cast<int>(bytes / options.most_bytes) + 1);
 }
 
-void add_offload(const OffloadOptions& options, Plan& plan) {
+void add_offload(const OffloadOptions& given, Plan& plan) {
+  OffloadOptions options = given;
+  if (options.medium == OffloadOptions::Medium::kHost) {
+    for (const auto& [name, why] : leaves_without_window(plan)) {
+      if (options.parameters.erase(name) != 0) options.staying.emplace(name, why);
+    }
+  }
+  for (const auto& [name, why] : options.staying) {
+    plan.remarks.push_back(concat("`", name, "` stays in memory: ", why));
+  }
   if (!options.any()) return;
   std::set<std::string> written;
   for (Program& program : plan.programs) OffloadedProgram(options, program, written).run();

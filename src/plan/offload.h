@@ -23,6 +23,10 @@ namespace epl {
 struct OffloadOptions {
   std::set<std::string> parameters = {};   // by name; none: nothing is offloaded
   std::map<std::string, int> states = {};  // by parameter: tensors that its optimizer keeps
+  std::map<std::string, std::string> staying = {};  // others, with the reason
+  // Of what rests in the host's memory a device computes with a copy (plan/window_leaves.h).
+  enum class Medium : uint8_t { kFile, kHost };
+  Medium medium = Medium::kFile;
   int64_t most_bytes = int64_t{64} << 20;  // of a visit, unless one tensor has more
   int visits = 16;                         // as many to read all parameters once, if they are small
   int ahead = 3;                           // visits

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "ir/text.h"
 #include "plan/test_lower.h"
+#include "plan/window_leaves.h"
 #include "program/near_bytes.h"
 #include "program/parse.h"
 #include "program/text.h"
@@ -209,6 +210,53 @@ TEST(Offload, LeavesParametersThatAreNotNamedInMemory) {
   const Plan plan = offloaded(offload);
   const auto& leaves = plan.programs[0].leaves;
   for (const PlanLeaf& leaf : leaves) EXPECT_EQ(leaf.offloaded, leaf.name == "w1") << leaf.name;
+}
+
+Plan with_windows(const OffloadOptions& given, const std::string& graph) {
+  LowerOptions options;
+  options.offload = given;
+  options.offload.medium = OffloadOptions::Medium::kHost;
+  options.end.apply_groups = 4;
+  return lower(parse_graph(graph), options);
+}
+
+TEST(Offload, PlansWindowsAsItPlansAFile) {
+  const OffloadOptions all = all_layers(1, 2);
+  EXPECT_EQ(print_plan(with_windows(all, LayersGraph().text())), print_plan(offloaded(all)));
+}
+
+// The four layers, each of them reached by something that a window cannot serve.
+TEST(WindowLeaves, AreReadByOperatorsAlone) {
+  Plan plan = offloaded({});
+  EXPECT_TRUE(leaves_without_window(plan).empty());
+  Program& program = plan.programs[0];
+  program.written_leaves = {2};
+  program.leaves[3].shard = {0, {0, 32}, 64};
+  Call& third = program.segments[0].calls[2];
+  program.slots[static_cast<size_t>(third.results[0])].where = Slot::Where::kMadeByOperator;
+  Instruction send;
+  send.kind = Instruction::Kind::kSend;
+  send.slots = {program.leaves[5].slot};
+  program.instructions.push_back(send);
+  const std::map<std::string, std::string> expected = {
+      {"w0", "the step itself writes it"},
+      {"w1", "its operators are cut over devices, and it with them"},
+      {"w2", "what aten::mm makes may lie in it"},
+      {"w3", "it travels between stages"}};
+  EXPECT_EQ(leaves_without_window(plan), expected);
+}
+
+TEST(Offload, SaysWhatHasNoWindow) {
+  OffloadOptions some = all_layers(1, 2);
+  some.parameters.erase("w1");
+  some.staying = {{"w1", "another tensor of the step lies in its memory"}};
+  const Plan plan = with_windows(some, LayersGraph().text());
+  EXPECT_EQ(plan.remarks,
+            std::vector<std::string>{
+                "`w1` stays in memory: another tensor of the step lies in its memory"});
+  for (const PlanLeaf& leaf : plan.programs[0].leaves) {
+    EXPECT_EQ(leaf.offloaded, leaf.name[0] == 'w' && leaf.name != "w1") << leaf.name;
+  }
 }
 
 // Takes one instruction out, of each kind that brings or lets go, and looks what is said.

@@ -98,6 +98,8 @@ std::string MemoryReport::str() const {
     print_row(out, "", head);
     print_kinds(out, worker);
     print_totals(out, worker);
+    if (worker.host > 0)
+      out << "  at rest in the host's memory: " << human_bytes(worker.host) << "\n";
     print_moments(out, worker);
   }
   if (recording > 0) out << "while recording: " << human_bytes(recording) << "\n";

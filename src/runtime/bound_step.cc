@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/check.h"
-#include "program/near_bytes.h"
 #include "program/plan_mesh.h"
 #include "runtime/owner_gathering.h"
 
@@ -31,9 +30,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
       exchanges_(plan.roles()) {
   check_state();
   check_updated_early();
-  if (where.homes != nullptr) {
-    homes_ = std::make_unique<LeafHomes>(*where.homes, leaves_.users, most_near_here());
-  }
+  if (where.homes != nullptr) make_homes(*where.homes);
   make_executors();
   make_exchanges(where.exchange);
   make_gradients();
@@ -47,7 +44,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
     interpreters_.emplace_back(Interpreter::Bound{
         plan, program(device), *executors_[static_cast<size_t>(device)],
         *exchanges_[static_cast<size_t>(place(device).role)], mail_.get(), replicas_.team,
-        replicas_.first + device, given_rows(device), homes_.get()});
+        replicas_.first + device, given_rows(device), homes_.get(), number_in_role(device)});
   }
   bind_end();
 }
@@ -75,13 +72,19 @@ void BoundStep::check_updated_early() const {
   }
 }
 
-// Devices of a role bring the same, those of others something else.
-int64_t BoundStep::most_near_here() const {
-  int64_t bytes = 0;
+void BoundStep::make_homes(TensorHomes& homes) {
+  std::vector<int> devices;
   for (size_t role = 0; role < plan_.roles(); ++role) {
-    if (!devices_of_role(role).empty()) bytes += most_near(plan_.program_of(role));
+    devices.push_back(static_cast<int>(devices_of_role(role).size()));
   }
-  return bytes;
+  homes_ = std::make_unique<LeafHomes>(homes, plan_, leaves_.users, devices);
+}
+
+LeafHomes::Device BoundStep::number_in_role(int device) const {
+  const int role = place(device).role;
+  const std::vector<int> devices = devices_of_role(static_cast<size_t>(role));
+  const auto found = std::find(devices.begin(), devices.end(), device);
+  return {role, static_cast<int>(found - devices.begin())};
 }
 
 void BoundStep::make_executors() {
@@ -254,6 +257,9 @@ std::vector<at::Tensor> BoundStep::leaves_for(int device) {
   const auto role = static_cast<size_t>(place(device).role);
   std::vector<at::Tensor> tensors;
   for (const auto& each : leaves_.of_roles[role]) tensors.push_back(each.tensor);
+  for (size_t i = 0; homes_ != nullptr && i < tensors.size(); ++i) {
+    tensors[i] = homes_->window(program(device).leaves[i], tensors[i]);
+  }
   const bool first = device == devices_of_role(role)[0];
   for (int index : program(device).written_leaves) {
     if (first && owns_state(role, index)) {
@@ -282,8 +288,22 @@ Executor::GivenRows BoundStep::given_rows(int device) const {
   return {};
 }
 
+// A parameter that the program has given other memory may have another window, or none.
+void BoundStep::bind_windows() {
+  for (int device = 0; homes_ != nullptr && device < replicas_.size(); ++device) {
+    const auto& leaves = program(device).leaves;
+    const auto& tensors = leaves_.of_roles[static_cast<size_t>(place(device).role)];
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (!leaves[i].offloaded) continue;
+      executors_[static_cast<size_t>(device)]->set_leaf(
+          i, homes_->window(leaves[i], tensors[i].tensor));
+    }
+  }
+}
+
 bool BoundStep::rebind_if_moved() {
   bool moved = false;
+  bind_windows();
   for (int device = 0; device < replicas_.size(); ++device) {
     if (replicas_[device].arena.bytes() >= program(device).arena_bytes) continue;
     // It was lost where a larger plan found no room.

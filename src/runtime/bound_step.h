@@ -57,7 +57,7 @@ class BoundStep {
     LocalReplicas& replicas;
     Connections& connections;
     ExchangeOptions exchange;
-    FileHomes* homes = nullptr;  // of what is offloaded
+    TensorHomes* homes = nullptr;  // of what is offloaded
   };
   // The plan outlives it.
   BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where);
@@ -124,18 +124,24 @@ class BoundStep {
   void check_written() const {
     if (homes_ != nullptr) homes_->check_written();
   }
+  // After an update, also one that failed: the user's tensors hold what it wrote.
+  void write_back() const {
+    if (homes_ != nullptr) homes_->write_back();
+  }
 
   void gather() const { gathering_.run(); }
   // Beside a step; all workers call it.
   void gather(Gather which) const;
 
  private:
-  int64_t most_near_here() const;
   void make_executors();
   void make_exchanges(const ExchangeOptions& options);
   void update_early(int role, const Instruction& update) EPL_EXCLUDES(updating_);
   void make_gradients();
   std::vector<at::Tensor> leaves_for(int device);
+  void bind_windows();
+  void make_homes(TensorHomes& homes);
+  LeafHomes::Device number_in_role(int device) const;
   const BoundLeaves::Leaf& leaf(size_t role, int index) const;
   bool owns_state(size_t role, int index) const;
   WrittenState::Merge merge_of(size_t role, int index) const;

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -60,6 +61,9 @@ class Executor {
   // Whether the arena or a leaf lies elsewhere than it did, or is seen otherwise (the user replaced
   // a parameter's data). If so everything is bound anew.
   bool rebind_if_moved();
+
+  // From the next rebind_if_moved() on this stands in the place of a leaf.
+  void set_leaf(size_t index, at::Tensor tensor) { leaf_tensors_[index] = std::move(tensor); }
 
   // Inputs of one micro batch, into the slots of their leaves or into `slots` where there are any
   // (see Instruction::slots). A device that has one piece of an input takes it out of the batch,

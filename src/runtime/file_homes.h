@@ -26,14 +26,15 @@
 #include "base/mutex.h"
 #include "comm/lane.h"
 #include "runtime/home_file.h"
+#include "runtime/tensor_homes.h"
 
 namespace epl {
 
-class FileHomes {
+class FileHomes final : public TensorHomes {
  public:
   // Throws epl::Error where nothing can be written into the folder.
   FileHomes(std::string folder, Watch& watch);
-  ~FileHomes();
+  ~FileHomes() override;
   FileHomes(const FileHomes&) = delete;
   FileHomes& operator=(const FileHomes&) = delete;
 
@@ -41,39 +42,36 @@ class FileHomes {
   bool in_memory() const { return in_memory_; }  // the folder lies there
 
   // Whether the storage of a tensor lies in a file of this.
-  bool has(const at::Tensor& tensor) const EPL_EXCLUDES(mutex_);
+  bool has(const at::Tensor& tensor) const override EPL_EXCLUDES(mutex_);
   // Puts the storages of dense CPU tensors into a file, with what they hold. Throws epl::Error,
   // with all as it was, where there is no room.
-  void take_in(const std::vector<at::Tensor>& tensors) EPL_EXCLUDES(mutex_);
+  void take_in(const std::vector<at::Tensor>& tensors) override EPL_EXCLUDES(mutex_);
   // From now on these are the states of a parameter, as far as they lie in a file of this.
-  void set_states(const at::Tensor& parameter, const std::vector<at::Tensor>& states)
+  void set_states(const at::Tensor& parameter, const std::vector<at::Tensor>& states) override
       EPL_EXCLUDES(mutex_);
   // Room for states of so many bytes in all, which nothing else takes. Throws epl::Error where
   // there is none on the disk.
-  void reserve(int64_t bytes) EPL_EXCLUDES(mutex_);
+  void reserve(int64_t bytes) override EPL_EXCLUDES(mutex_);
   // A state of a parameter, which lies as the parameter does: in what was reserved, or else in
   // memory.
-  at::Tensor zeros_for(const at::Tensor& parameter) EPL_EXCLUDES(mutex_);
+  at::Tensor zeros_for(const at::Tensor& parameter) override EPL_EXCLUDES(mutex_);
 
-  enum class Part : uint8_t { kParameter, kStates };
   // Pages that are brought to be written cost whoever writes them nothing more.
-  enum class Access : uint8_t { kRead, kWrite };
-  // Of a parameter: those that are not in a file of this are left alone.
-  void fetch(const std::vector<at::Tensor>& parameters, Part part, Access access = Access::kRead)
-      EPL_EXCLUDES(mutex_);
-  void wait(const std::vector<at::Tensor>& parameters, Part part, Access access = Access::kRead)
-      EPL_EXCLUDES(mutex_);
-  void store(const std::vector<at::Tensor>& parameters, Part part) EPL_EXCLUDES(mutex_);
+  void fetch(const std::vector<at::Tensor>& parameters, Part part,
+             Access access = Access::kRead) override EPL_EXCLUDES(mutex_);
+  void wait(const std::vector<at::Tensor>& parameters, Part part,
+            Access access = Access::kRead) override EPL_EXCLUDES(mutex_);
+  void store(const std::vector<at::Tensor>& parameters, Part part) override EPL_EXCLUDES(mutex_);
 
   // Throws epl::Error where something could not be written, ever: the file is not to be trusted
   // from then on, and nothing goes any more, so that the good copies stay in memory. fetch() and
   // store() look at it nowhere, wait() where something is to be read, so that an update that has
   // begun is not left half done.
-  void check_written() const;
+  void check_written() const override;
 
   // Between steps: whatever somebody has touched goes, and nothing is in use. Looks by
   // check_written().
-  void rest() EPL_EXCLUDES(mutex_);
+  void rest() override EPL_EXCLUDES(mutex_);
 
   // Waits until all that is to go has gone, or for half a minute.
   void settle() const;
@@ -81,12 +79,12 @@ class FileHomes {
   // From now on no more than so many bytes are near at once: what would be more is brought when
   // something that is stored has gone. Where nothing is about to go it comes all the same, since
   // somebody waits for it.
-  void allow_near(int64_t bytes) { allowed_ = bytes; }
+  void begin(int64_t most_near) override { allowed_ = most_near; }
   // Bytes that fetch() has brought, or is bringing, and that have not gone; and most at once since
   // begin_lap().
-  int64_t near() const { return near_.load(); }
-  void begin_lap();
-  int64_t most_near() const { return most_near_.load(); }
+  int64_t near() const override { return near_.load(); }
+  void begin_lap() override;
+  int64_t most_near() const override { return most_near_.load(); }
 
  private:
   struct Home;

@@ -49,12 +49,13 @@ class Interpreter {
     const Plan& plan;
     const Program& program;
     Executor& executor;
-    GradientExchange& exchange;     // takes groups of gradients as they are ready
-    StageMail* mail = nullptr;      // null where there is one stage
-    DeviceTeam& team;               // whose devices stop where one of them fails
-    int device = 0;                 // its number in the job
-    Executor::GivenRows rows = {};  // of a micro batch, that this worker has
-    LeafHomes* homes = nullptr;     // null where nothing is offloaded
+    GradientExchange& exchange;      // takes groups of gradients as they are ready
+    StageMail* mail = nullptr;       // null where there is one stage
+    DeviceTeam& team;                // whose devices stop where one of them fails
+    int device = 0;                  // its number in the job
+    Executor::GivenRows rows = {};   // of a micro batch, that this worker has
+    LeafHomes* homes = nullptr;      // null where nothing is offloaded
+    LeafHomes::Device in_role = {};  // its number there
   };
   explicit Interpreter(const Bound& bound);
 

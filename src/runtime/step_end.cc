@@ -135,10 +135,28 @@ void StepEnd::reduce_tied(const BoundPhase& bound) {
   }
 }
 
+namespace {
+
+// What is offloaded is at home again when an update ends, also by an exception: the program may put
+// other numbers there before the next step.
+class WrittenBack {
+ public:
+  explicit WrittenBack(const BoundStep& step) : step_(step) {}
+  ~WrittenBack() { step_.write_back(); }
+  WrittenBack(const WrittenBack&) = delete;
+  WrittenBack& operator=(const WrittenBack&) = delete;
+
+ private:
+  const BoundStep& step_;
+};
+
+}  // namespace
+
 // Group by group, as the instructions cut them; what is offloaded comes and goes in between.
 void StepEnd::update(const BoundPhase& bound) {
   const c10::AutoGradMode no_grad(false);
   step_.check_written();
+  const WrittenBack at_the_end(step_);
   if (request_.keeps_sums) {
     sum();
     unscale(step_.gradients().reduced());

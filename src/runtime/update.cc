@@ -248,12 +248,13 @@ class FusedUpdate final : public Update {
     const StateHome home = one.is_partly_owned() ? StateHome::kShared : StateHome::kHere;
     const StateOf which{place.number, home};
     if (!prepare_state(optimizer_, which, options, parameter, state, make_zeros())) return false;
+    for (void*& array : state.arrays) array = array == nullptr ? nullptr : work_place(array);
     Step step;
     rule_.fill(step, options.values, state);
     step.type = type == at::kFloat ? ElementType::kFloat : ElementType::kDouble;
     step.rounding = rounding_;
     step.scale = gradient_scale();
-    step.parameter = parameter.data_ptr();
+    step.parameter = work_place(parameter.data_ptr());
     if (Rule::kBumpsVersion) parameter.unsafeGetTensorImpl()->bump_version();
     for (const auto& piece : one.pieces) add_piece(step, parameter, piece);
     if (!one.pieces.empty()) return true;

@@ -83,6 +83,11 @@ class Update {
   using MakeZeros = std::function<at::Tensor(const at::Tensor& parameter)>;
   void make_states_by(MakeZeros make) { make_zeros_ = std::move(make); }
 
+  // Where the numbers are worked on that lie at an address, of a parameter or a state, by whoever
+  // knows rules (not by an optimizer's own step()); else where they lie.
+  using WorkPlace = std::function<void*(void* data)>;
+  void work_at(WorkPlace place) { work_place_ = std::move(place); }
+
   // The same in three parts, so that several threads share the work: prepare() gives the number of
   // elements; run() does those in [begin, end), side by side with other ranges; finish() comes
   // last.
@@ -96,10 +101,12 @@ class Update {
  protected:
   double gradient_scale() const { return gradient_scale_; }
   const MakeZeros& make_zeros() const { return make_zeros_; }
+  void* work_place(void* data) const { return work_place_ ? work_place_(data) : data; }
 
  private:
   double gradient_scale_ = 1;
   MakeZeros make_zeros_;
+  WorkPlace work_place_;
 };
 
 // The fused update of an optimizer whose rule is known, else the optimizer itself, which must

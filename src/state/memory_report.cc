@@ -171,18 +171,22 @@ class Forecast {
 
   void add_state(const StateEntry& entry, int worker, MemoryReport::Worker& report) const {
     if (entry.medium == StateMedium::kFile) return;
+    const bool at_rest = entry.medium == StateMedium::kHost;
+    int64_t& sum = at_rest ? report.host : report.shared[kind_of(entry.kind)];
+    sum += state_bytes(entry, worker);
+  }
+
+  int64_t state_bytes(const StateEntry& entry, int worker) const {
     const bool is_state = entry.kind == StateKind::kOptimizerState;
     if (is_state && entry.home && !entry.home->owners.are_all() && !entry.home->roles.empty()) {
-      report.shared[MemoryKind::kOptimizerState] += owned_bytes(entry, worker);
-      return;
+      return owned_bytes(entry, worker);
     }
     const bool everywhere = is_state
                                 ? sources_.made.count(entry.name) != 0
                                 : entry.kind == StateKind::kBuffer || !sources_.releases_others;
-    if (!everywhere && is_state && !entry.home) return;  // no step has made it
-    report.shared[kind_of(entry.kind)] += everywhere || !entry.home || entry.home->roles.empty()
-                                              ? bytes_of(entry.type)
-                                              : held_bytes(entry, worker);
+    if (!everywhere && is_state && !entry.home) return 0;  // no step has made it
+    const bool whole = everywhere || !entry.home || entry.home->roles.empty();
+    return whole ? bytes_of(entry.type) : held_bytes(entry, worker);
   }
 
   // What a worker keeps of a state whose parameter has owners: of each of its shards a part.

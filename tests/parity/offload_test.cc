@@ -1,6 +1,6 @@
-// Offload: parameters, and states of optimizers, that rest in a file give the bits of a run that
-// has them in memory. Every model, in every layout; and whatever a program does to them between
-// steps.
+// Offload: parameters, and states of optimizers, that rest in a file, or in the memory of the host
+// with windows for devices, give the bits of a run that has them in memory. Every model, in every
+// layout; and whatever a program does to them between steps.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -18,8 +18,11 @@ namespace {
 constexpr const char* kLevel = "offload.level";
 constexpr const char* kPath = "offload.path";
 
-Variant offloaded(const Variant& variant, const char* level) {
-  return Variant(variant).with(kLevel, level).with(kPath, testing::TempDir());
+enum class Medium : uint8_t { kFile, kHost };
+
+Variant offloaded(const Variant& variant, const char* level, Medium medium) {
+  Variant away = Variant(variant).with(kLevel, level);
+  return medium == Medium::kFile ? away.with(kPath, testing::TempDir()) : away;
 }
 
 std::vector<Trace> train(const MakeProgram& make, const MakeBatch& batch, const Variant& variant) {
@@ -39,9 +42,13 @@ testing::AssertionResult same_bits(const std::vector<Trace>& in_memory,
 testing::AssertionResult trains_alike(const MakeProgram& make, const MakeBatch& batch,
                                       const Variant& variant) {
   const std::vector<Trace> in_memory = train(make, batch, variant);
-  for (const char* level : {"v0", "v1"}) {
-    const auto same = same_bits(in_memory, train(make, batch, offloaded(variant, level)), level);
-    if (!same) return same;
+  for (const Medium medium : {Medium::kFile, Medium::kHost}) {
+    for (const char* level : {"v0", "v1"}) {
+      const auto away = train(make, batch, offloaded(variant, level, medium));
+      const std::string how = level + std::string(medium == Medium::kFile ? ", file" : ", host");
+      const auto same = same_bits(in_memory, away, how);
+      if (!same) return same;
+    }
   }
   return testing::AssertionSuccess();
 }
@@ -137,11 +144,14 @@ TEST(Offload, UnderReplicate) {
 }
 
 TEST(Offload, IsVerified) {
-  for (const char* level : {"v0", "v1"}) {
-    const Variant variant = offloaded(Variant().steps(3), level).with("debug.verify_steps", 3);
-    const auto same = compare(train_on_devices(deep(4), wide_rows, Variant().steps(3)),
-                              train_on_devices(deep(4), wide_rows, variant), bit_equal());
-    EXPECT_TRUE(same) << same.message();
+  for (const Medium medium : {Medium::kFile, Medium::kHost}) {
+    for (const char* level : {"v0", "v1"}) {
+      const Variant variant =
+          offloaded(Variant().steps(3), level, medium).with("debug.verify_steps", 3);
+      const auto same = compare(train_on_devices(deep(4), wide_rows, Variant().steps(3)),
+                                train_on_devices(deep(4), wide_rows, variant), bit_equal());
+      EXPECT_TRUE(same) << same.message();
+    }
   }
 }
 
