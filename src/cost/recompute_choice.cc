@@ -6,107 +6,12 @@
 #include <map>
 #include <optional>
 
-#include "cost/min_cut.h"
+#include "cost/cut_frontier.h"
 
 namespace epl {
 namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
-
-// A choice as a line over the price of time: bytes that are kept + price * seconds.
-struct CutPlan {
-  Again again;
-  double bytes = 0;
-  double seconds = 0;
-
-  double cost(double price) const { return bytes + price * seconds; }
-};
-
-class CutFrontier {
- public:
-  explicit CutFrontier(const RecomputeModel& model) : model_(model) {
-    for (const auto& operation : model.operations) seconds_ += operation.seconds;
-    for (const auto& storage : model.storages) bytes_ += static_cast<double>(storage.bytes);
-  }
-
-  std::vector<Again> run() {
-    if (seconds_ <= 0 || bytes_ <= 0) return {};
-    // Nearly for nothing, and never.
-    const CutPlan least = cut(1e-4 * bytes_ / seconds_);
-    const CutPlan most = cut(1e9 * bytes_ / seconds_);
-    plans_.push_back(most.again);
-    between(least, most);
-    plans_.push_back(least.again);
-    return std::move(plans_);
-  }
-
- private:
-  // Where the lines of two plans meet a third one may lie below them.
-  void between(const CutPlan& less, const CutPlan& more) {
-    constexpr int kMostCuts = 48;
-    if (less.seconds <= more.seconds || cuts_ >= kMostCuts) return;
-    const double price = (more.bytes - less.bytes) / (less.seconds - more.seconds);
-    if (price <= 0) return;
-    const CutPlan found = cut(price);
-    const double there = less.cost(price);
-    if (found.cost(price) >= there - 1e-6 * std::abs(there)) return;
-    between(found, more);
-    plans_.push_back(found.again);
-    between(less, found);
-  }
-
-  int64_t weight(int storage) const {
-    const auto& entry = model_.storages[at(storage)];
-    const int part = entry.maker < 0 ? entry.given : model_.operations[at(entry.maker)].part;
-    return entry.bytes * model_.in_flight[at(model_.parts[at(part)].chunk)];
-  }
-
-  // An operation is a vertex, with the sink where it runs again; a storage is one, with the sink
-  // where backward has it. From an operation to what it makes: the bytes, if it is kept.
-  CutPlan cut(double price) {
-    ++cuts_;
-    const auto operations = static_cast<int>(model_.operations.size());
-    MinCut cut(operations + static_cast<int>(model_.storages.size()));
-    for (int i = 0; i < operations; ++i) {
-      const auto& operation = model_.operations[at(i)];
-      const double paid = std::round(price * operation.seconds);
-      const bool never = !operation.repeatable || paid >= static_cast<double>(MinCut::kNever);
-      cut.add(MinCut::kSource, i, never ? MinCut::kNever : static_cast<int64_t>(paid));
-      for (int storage : operation.makes) cut.add(i, operations + storage, weight(storage));
-      for (int storage : operation.reads) {
-        if (operation.backward) cut.add(operations + storage, MinCut::kSink, MinCut::kNever);
-        if (operation.repeatable) cut.add(operations + storage, i, MinCut::kNever);
-      }
-    }
-    for (size_t i = 0; i < model_.storages.size(); ++i) {
-      const auto storage = static_cast<int>(i);
-      const bool given = model_.storages[i].maker < 0;
-      if (given) cut.add(MinCut::kSource, operations + storage, weight(storage));
-    }
-    return plan_of(cut.solve());
-  }
-
-  CutPlan plan_of(const std::vector<bool>& sink_side) const {
-    CutPlan plan;
-    const size_t operations = model_.operations.size();
-    plan.again.assign(sink_side.begin(), sink_side.begin() + static_cast<int64_t>(operations));
-    for (size_t i = 0; i < operations; ++i) {
-      if (plan.again[i]) plan.seconds += model_.operations[i].seconds;
-    }
-    for (size_t i = 0; i < model_.storages.size(); ++i) {
-      const int maker = model_.storages[i].maker;
-      const bool kept = sink_side[operations + i] && (maker < 0 || !plan.again[at(maker)]);
-      if (kept) plan.bytes += static_cast<double>(weight(static_cast<int>(i)));
-    }
-    return plan;
-  }
-
-  const RecomputeModel& model_;
-  double seconds_ = 0;
-  double bytes_ = 0;
-  int cuts_ = 0;
-  std::vector<Again> plans_;
-};
 
 // Operations that are changed together, and how they look at the peak.
 struct Move {
@@ -303,12 +208,6 @@ bool is_better(const RecomputeChoice& a, const RecomputeChoice& b) {
   return a.outcome.seconds < b.outcome.seconds;
 }
 
-std::vector<Again> starts_of(const RecomputeModel& model) {
-  std::vector<Again> starts = cut_frontier(model);
-  starts.emplace_back(model.operations.size(), false);
-  return starts;
-}
-
 // Those next to the limit: the cheapest that keep it, and the lowest that do not.
 std::vector<Again> near(const RecomputeModel& model, const std::vector<Again>& starts,
                         int64_t limit, size_t most) {
@@ -358,46 +257,83 @@ RecomputeChoice best_of(const RecomputeModel& model, const std::vector<Again>& s
 
 }  // namespace
 
-std::vector<Again> cut_frontier(const RecomputeModel& model) { return CutFrontier(model).run(); }
+const std::vector<Again>& RecomputeChooser::starts() {
+  if (starts_.empty()) {
+    starts_ = cut_frontier(model_);
+    starts_.emplace_back(model_.operations.size(), false);
+  }
+  return starts_;
+}
 
-RecomputeChoice cheapest_within(const RecomputeModel& model, int64_t limit) {
-  RecomputeChoice best = best_of(model, starts_of(model), limit);
+RecomputeChoice RecomputeChooser::cheapest_within(int64_t limit) {
+  RecomputeChoice best = best_of(model_, starts(), limit);
   if (best.fits) return best;
-  best = least_memory(model);
+  best = least_memory();
   best.fits = best.outcome.peak <= limit;
   return best;
 }
 
+const RecomputeChoice& RecomputeChooser::least_memory() {
+  if (!least_) least_ = find_least();
+  return *least_;
+}
+
 // Downhill in ever smaller steps: a limit tells the search where memory is too high.
-RecomputeChoice least_memory(const RecomputeModel& model) {
-  std::vector<Again> starts = starts_of(model);
-  RecomputeChoice best = lowest_of(model, starts, 0, 4);
-  for (const double step : {0.9, 0.97, 0.99, 0.997}) {
+RecomputeChoice RecomputeChooser::find_least() {
+  std::vector<Again> known = starts();
+  RecomputeChoice best = lowest_of(model_, known, 0, 4);
+  const auto descend = [&](int64_t limit, size_t most) {
+    known.push_back(best.again);
+    RecomputeChoice next = lowest_of(model_, known, limit, most);
+    if (next.outcome.peak >= best.outcome.peak) return false;
+    best = std::move(next);
+    return true;
+  };
+  const auto part_of_peak = [&](double part) {
+    return static_cast<int64_t>(part * static_cast<double>(best.outcome.peak));
+  };
+  const auto descend_by_steps = [&] {
+    for (const double step : {0.9, 0.97, 0.99, 0.997}) {
+      while (descend(part_of_peak(step), 2)) {
+      }
+    }
+    constexpr int kMostTimes = 8;
+    for (int i = 0; i < kMostTimes && descend(best.outcome.peak - 1, 4); ++i) {
+    }
+  };
+  descend_by_steps();
+  // Where the way down has led into a valley, a limit far below may lead into another one, from
+  // where the frontier is.
+  for (const double part : {1.0, 0.98, 0.95, 0.9, 0.84, 0.75}) {
     for (;;) {
-      const auto limit = static_cast<int64_t>(step * static_cast<double>(best.outcome.peak));
-      starts.push_back(best.again);
-      RecomputeChoice next = lowest_of(model, starts, limit, 2);
-      if (next.outcome.peak >= best.outcome.peak) break;
-      best = std::move(next);
+      RecomputeChoice other = best_of(model_, starts(), part_of_peak(part) - 1);
+      if (other.outcome.peak >= best.outcome.peak) break;
+      best = std::move(other);
+      descend_by_steps();
     }
   }
-  constexpr int kMostTimes = 8;
-  for (int i = 0; i < kMostTimes; ++i) {
-    starts.push_back(best.again);
-    RecomputeChoice next = lowest_of(model, starts, best.outcome.peak - 1, 4);
-    if (next.outcome.peak >= best.outcome.peak) break;
-    best = std::move(next);
-  }
-  Search search(model);
+  Search search(model_);
   return search.keep_more(search.measured(best.again, best.outcome.peak), best.outcome.peak);
 }
 
-RecomputeChoice all_again(const RecomputeModel& model) {
-  Search search(model);
+RecomputeChoice RecomputeChooser::all_again() const {
+  Search search(model_);
   Again again;
-  for (const auto& operation : model.operations) again.push_back(operation.repeatable);
+  for (const auto& operation : model_.operations) again.push_back(operation.repeatable);
   const RecomputeChoice all = search.measured(std::move(again), 0);
   return search.keep_more(search.measured(all.again, all.outcome.peak), all.outcome.peak);
+}
+
+RecomputeChoice cheapest_within(const RecomputeModel& model, int64_t limit) {
+  return RecomputeChooser(model).cheapest_within(limit);
+}
+
+RecomputeChoice least_memory(const RecomputeModel& model) {
+  return RecomputeChooser(model).least_memory();
+}
+
+RecomputeChoice all_again(const RecomputeModel& model) {
+  return RecomputeChooser(model).all_again();
 }
 
 }  // namespace epl

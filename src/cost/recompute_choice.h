@@ -1,6 +1,7 @@
 // Which operations run again in backward, so that what they made need not be kept.
 //
-//   const RecomputeChoice choice = cheapest_within(model, Again(), limit);
+//   RecomputeChooser chooser(model);
+//   const RecomputeChoice choice = chooser.cheapest_within(limit);
 //   if (!choice.fits) ...                 // choice.outcome.peak is the least that was found
 //
 // Two views are joined, since neither is enough alone (docs/memory.md). A minimum cut gives, for a
@@ -10,6 +11,7 @@
 // out not to be needed.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cost/recompute_model.h"
@@ -22,17 +24,33 @@ struct RecomputeChoice {
   bool fits = false;
 };
 
-// The least seconds with a peak of at most `limit` bytes, as far as the search finds it. Where it
-// finds none that fits: the least peak.
+// The searches on one model, which share where they begin.
+class RecomputeChooser {
+ public:
+  explicit RecomputeChooser(const RecomputeModel& model) : model_(model) {}
+
+  // The least seconds with a peak of at most `limit` bytes, as far as the search finds it. Where it
+  // finds none that fits: the least peak.
+  RecomputeChoice cheapest_within(int64_t limit);
+
+  // The least peak, and the least seconds for it.
+  const RecomputeChoice& least_memory();
+
+  // All that is repeatable runs again, up to what can be kept without a higher peak.
+  RecomputeChoice all_again() const;
+
+ private:
+  RecomputeChoice find_least();
+  const std::vector<Again>& starts();
+
+  const RecomputeModel& model_;
+  std::vector<Again> starts_;
+  std::optional<RecomputeChoice> least_;
+};
+
+// For one question.
 RecomputeChoice cheapest_within(const RecomputeModel& model, int64_t limit);
-
-// The least peak, and the least seconds for it.
 RecomputeChoice least_memory(const RecomputeModel& model);
-
-// All that is repeatable runs again, up to what can be kept without a higher peak.
 RecomputeChoice all_again(const RecomputeModel& model);
-
-// The optimum of kept bytes and seconds for some prices, from all kept to least kept.
-std::vector<Again> cut_frontier(const RecomputeModel& model);
 
 }  // namespace epl

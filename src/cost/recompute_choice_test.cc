@@ -7,6 +7,8 @@
 #include <optional>
 #include <random>
 
+#include "cost/cut_frontier.h"
+
 namespace epl {
 namespace {
 
@@ -151,6 +153,25 @@ TEST(LeastMemory, IsNearlyAlwaysTheLeastOfAllChoices) {
   std::cout << exact << " of " << rounds << " exact, worst " << worst << "\n";
   EXPECT_GE(exact, rounds * 9 / 10);
   EXPECT_LE(worst, 0.1);
+}
+
+// Who asks for the least memory gets no more than a limit can enforce.
+TEST(LeastMemory, IsNotAboveWhatALimitCanReach) {
+  std::mt19937 random(23);
+  int asked = 0, below = 0;
+  for (int round = 0; round < 50; ++round) {
+    const RecomputeModel model = random_step(random, 10 + static_cast<int>(random() % 24));
+    RecomputeChooser chooser(model);
+    const int64_t least = chooser.least_memory().outcome.peak;
+    for (int permille = 999; permille >= 700; permille -= 13) {
+      const RecomputeChoice found = chooser.cheapest_within(least * permille / 1000);
+      ++asked;
+      if (found.fits) ++below;
+    }
+    EXPECT_TRUE(chooser.cheapest_within(least).fits);
+  }
+  std::cout << below << " of " << asked << " limits below the least are kept\n";
+  EXPECT_EQ(below, 0);
 }
 
 // A chain of equal layers: input -> wide (cheap) -> narrow (dear) -> ...

@@ -303,6 +303,10 @@ bool is_random(const c10::OperatorHandle& op) {
                      [](const auto& a) { return a.name() == "generator"; });
 }
 
+bool gives_zero_or_one(const c10::OperatorHandle& op) {
+  return has_trait(op, OperatorTrait::kZeroOrOne);
+}
+
 bool takes_batch_statistics(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
     constexpr size_t kTraining = 5;

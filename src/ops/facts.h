@@ -46,6 +46,9 @@ bool is_workspace(const Node& node, size_t result);
 bool is_random(const c10::OperatorHandle& op);
 bool draws_random_numbers(const Graph& graph);  // some operator of it
 
+// Each element of what it gives is 0 or 1, of whatever type.
+bool gives_zero_or_one(const c10::OperatorHandle& op);
+
 // Whether a batch norm of the graph takes its statistics from the batch.
 bool takes_batch_statistics(const Graph& graph);
 

@@ -78,6 +78,7 @@ enum class OperatorTrait : uint8_t {
   kView = 8,           // its results show memory of its first argument
   kReshapes = 16,      // the elements of its first argument in their order, in other sizes
   kCollective = 32,    // runs on all devices of a group together
+  kZeroOrOne = 64,     // each element of its result is 0 or 1
 };
 
 struct OperatorFacts {
@@ -107,6 +108,7 @@ struct OperatorFacts {
 
   constexpr OperatorFacts pointwise() const { return with(OperatorTrait::kPointwise); }
   constexpr OperatorFacts changes_some() const { return with(OperatorTrait::kChangesSome); }
+  constexpr OperatorFacts zero_or_one() const { return with(OperatorTrait::kZeroOrOne); }
   constexpr OperatorFacts collective() const { return with(OperatorTrait::kCollective); }
   constexpr OperatorFacts reshapes() const { return view().with(OperatorTrait::kReshapes); }
   constexpr OperatorFacts view() const {

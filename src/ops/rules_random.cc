@@ -29,9 +29,10 @@ Rules random_rules() {
       // operator, facts, inputs, outputs, linear, pattern, localize
       {"aten::native_dropout", in_widest().seconds_each(7e-9).draws_from_process(), "...", "..."},
       {"aten::native_dropout_backward", in_widest(), "...", "...", Linear::kFirst},
-      {"aten::bernoulli", in_widest().seconds_each(7e-9).draws(), "...", "..."},
-      {"aten::bernoulli.p", in_widest().seconds_each(7e-9).draws(), "...", "..."},
-      {"aten::bernoulli.Tensor", in_widest().seconds_each(7e-9).draws(), "...", "..."},
+      {"aten::bernoulli", in_widest().seconds_each(7e-9).draws().zero_or_one(), "...", "..."},
+      {"aten::bernoulli.p", in_widest().seconds_each(7e-9).draws().zero_or_one(), "...", "..."},
+      {"aten::bernoulli.Tensor", in_widest().seconds_each(7e-9).draws().zero_or_one(), "...",
+       "..."},
       {"aten::rand_like",
        in_widest().seconds_each(7e-9).draws_by_filling("aten::uniform", "", 0, 0, 1), "...", "..."},
       {"aten::randn_like",
