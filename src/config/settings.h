@@ -17,4 +17,9 @@ inline bool mixes_precisions(const Config& config) {
   return config.get<std::string>("amp.level") == "O1";
 }
 
+// Workers of a role keep parts of its parameters, not only of their optimizers' states.
+inline bool cuts_parameters(const Config& config) {
+  return config.get<std::string>("zero.level") == "v2";
+}
+
 }  // namespace epl

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/fetches.h"
 #include "program/program.h"
 
 namespace epl {
@@ -22,6 +23,11 @@ struct ZeroOptions {
   // Names of parameters that are updated as a whole, with the reason: an optimizer's own step()
   // may look at all of it.
   std::map<std::string, std::string> whole = {};
+  // zero.level = "v2": workers keep their ranges of parameters alone (plan/spread.h), of those that
+  // are named here.
+  bool spreads = false;
+  std::set<std::string> spread = {};
+  FetchOptions fetches = {int64_t{64} << 20, 32, 2};
 };
 
 // Names the owners of all gradients, and says in the remarks what is not cut. Tied gradients are

@@ -62,7 +62,11 @@ void Interpreter::run_instruction(const Instruction& instruction, const Given& g
     case Instruction::Kind::kFetch:
     case Instruction::Kind::kWait:
     case Instruction::Kind::kStore:
-      bound_.homes->run(instruction);
+      if (bound_.spread != nullptr) {
+        bound_.spread->run(instruction);
+      } else {
+        bound_.homes->run(instruction);
+      }
       break;
     default:
       EPL_ASSERT(false, "an instruction of the step's end stands before it");

@@ -23,6 +23,7 @@
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
 #include "runtime/leaf_homes.h"
+#include "runtime/spread_leaves.h"
 #include "runtime/stage_mail.h"
 
 namespace epl {
@@ -49,12 +50,13 @@ class Interpreter {
     const Plan& plan;
     const Program& program;
     Executor& executor;
-    GradientExchange& exchange;     // takes groups of gradients as they are ready
-    StageMail* mail = nullptr;      // null where there is one stage
-    DeviceTeam& team;               // whose devices stop where one of them fails
-    int device = 0;                 // its number in the job
-    Executor::GivenRows rows = {};  // of a micro batch, that this worker has
-    LeafHomes* homes = nullptr;     // null where nothing is offloaded
+    GradientExchange& exchange;      // takes groups of gradients as they are ready
+    StageMail* mail = nullptr;       // null where there is one stage
+    DeviceTeam& team;                // whose devices stop where one of them fails
+    int device = 0;                  // its number in the job
+    Executor::GivenRows rows = {};   // of a micro batch, that this worker has
+    LeafHomes* homes = nullptr;      // null where nothing is offloaded
+    SpreadLeaves* spread = nullptr;  // null where nothing is spread over workers
   };
   explicit Interpreter(const Bound& bound);
 
