@@ -97,6 +97,8 @@ ZeroOptions zero_options(const ClusterShape& cluster, const Config& config,
     if (!entry.home->owners.are_all()) zero.settled.emplace(entry.name, entry.home->owners);
   }
   zero.cuts_gradients = cuts_gradients(config);
+  zero.spreads = cuts_parameters(config);
+  if (zero.spreads) zero.spread = options.may_be_spread;
   return zero;
 }
 

@@ -11,6 +11,7 @@
 #include <epl/config.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "compile/step_recording.h"
@@ -34,6 +35,8 @@ struct CompileOptions {
   std::map<std::string, int> states_of = {};
   // Parameters that zero.level does not cut, with the reason: "of my::Lion, whose step() ...".
   std::map<std::string, std::string> updated_whole = {};
+  // Parameters whose memory nobody else holds: zero.level = "v2" may spread them over workers.
+  std::set<std::string> may_be_spread = {};
   // Parameters that are offloaded, with how many tensors their optimizer keeps there for each. They
   // rest in a file or, where devices have windows, in the memory of the host. `updates_apart`: the
   // update may run in groups, which an optimizer with a step() of its own would count as steps.

@@ -37,6 +37,16 @@ int64_t bytes_of_owner(const Program& program, const PlanGradient& gradient, int
   return whole ? state_bytes : owned * type.item_bytes();
 }
 
+// What the worker of this rank keeps of a parameter that is spread.
+int64_t bytes_of_range(const Program& program, int leaf, const std::vector<int>& shares,
+                       size_t rank) {
+  const SlotId slot = program.leaves[static_cast<size_t>(leaf)].slot;
+  const TensorType& type = program.slots[static_cast<size_t>(slot)].type;
+  const Piece owned =
+      owned_elements({Owners::Kind::kRanges, 0}, type.numel(), shares, static_cast<int>(rank));
+  return owned.length * type.item_bytes();
+}
+
 }  // namespace
 
 int64_t bytes_of_device(const Graph& graph, const Plan& plan, size_t role,
@@ -47,16 +57,26 @@ int64_t bytes_of_device(const Graph& graph, const Plan& plan, size_t role,
     return graph.value(graph.leaves[static_cast<size_t>(leaf)].value).type.extent_bytes();
   };
   bytes += most_near(program);
-  const auto rests = [&](int leaf) { return program.leaves[static_cast<size_t>(leaf)].offloaded; };
-  for (int leaf : leaves_in_use(program)) bytes += rests(leaf) ? 0 : bytes_of(leaf);
+  const auto leaf_of = [&](int leaf) -> const PlanLeaf& {
+    return program.leaves[static_cast<size_t>(leaf)];
+  };
   // Where all update all there is one worker to look at.
   const std::vector<int> shares = zero.shares.empty() ? std::vector<int>{1} : zero.shares[role];
-  std::vector<int64_t> state_bytes(shares.size(), 0);  // by rank, with the sums that it keeps
+  std::vector<int64_t> kept_bytes(shares.size(), 0);  // by rank, with the sums that it keeps
   for (size_t rank = 0; rank < shares.size(); ++rank) {
-    state_bytes[rank] += worker_sum_bytes(program, shares, static_cast<int>(rank));
+    kept_bytes[rank] += worker_sum_bytes(program, shares, static_cast<int>(rank));
+  }
+  for (int leaf : leaves_in_use(program)) {
+    if (leaf_of(leaf).is_spread()) {
+      for (size_t rank = 0; rank < shares.size(); ++rank) {
+        kept_bytes[rank] += bytes_of_range(program, leaf, shares, rank);
+      }
+    } else if (!leaf_of(leaf).offloaded) {
+      bytes += bytes_of(leaf);
+    }
   }
   for (const auto& gradient : program.gradients) {
-    if (program.leaves[static_cast<size_t>(gradient.leaf)].states > 0) continue;
+    if (leaf_of(gradient.leaf).states > 0) continue;
     const auto states =
         options.states_of.find(graph.leaves[static_cast<size_t>(gradient.leaf)].name);
     if (states == options.states_of.end()) continue;
@@ -65,10 +85,10 @@ int64_t bytes_of_device(const Graph& graph, const Plan& plan, size_t role,
       const int64_t each = gradient.owners.are_all()
                                ? whole
                                : bytes_of_owner(program, gradient, whole, shares, rank);
-      state_bytes[rank] += each * states->second;
+      kept_bytes[rank] += each * states->second;
     }
   }
-  return bytes + *std::max_element(state_bytes.begin(), state_bytes.end());
+  return bytes + *std::max_element(kept_bytes.begin(), kept_bytes.end());
 }
 
 int64_t most_bytes_of_device(const CompiledStep& step, const CompileOptions& options,

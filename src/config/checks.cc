@@ -84,13 +84,6 @@ void check_recomputes(const Config& config) {
         "gradient_checkpoint.type or memory.limit");
 }
 
-// Of a key that is available, some values may not be yet.
-void check_zero_level(const Config& config) {
-  const auto level = config.get<std::string>("zero.level");
-  EPL_CHECK(level != "v2", concat("zero.level = \"", level, "\" is not available yet"),
-            config.asked_by("zero.level"), "zero.level = \"v1\"");
-}
-
 // What has to look at all gradients before anything is updated does not go with updates that come
 // as soon as a gradient is complete.
 void check_update_early(const Config& config) {
@@ -135,7 +128,6 @@ void check_available(const Config& config) {
               config.asked_by(key.key),
               concat("leave ", key.key, " at its default, ", key.value_text(key.default_value)));
   }
-  check_zero_level(config);
 }
 
 void check_available_on(int worker_num, const Config& config) {

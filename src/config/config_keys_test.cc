@@ -433,14 +433,6 @@ TEST_F(ConfigKeys, OfMissingFeaturesMayBeSetToTheirDefaults) {
   }
 }
 
-TEST_F(ConfigKeys, OfMissingFeaturesAreRefusedFromTheEnvironmentToo) {
-  set("EPL_ZERO_LEVEL", "V2");
-  EXPECT_EQ(error_of([] { check_available(Config()); }),
-            "epl: zero.level = \"v2\" is not available yet\n"
-            "  asked by: zero.level = \"v2\" (environment EPL_ZERO_LEVEL)\n"
-            "  try:      zero.level = \"v1\"");
-}
-
 TEST_F(ConfigKeys, OffloadNeedsNoFile) {
   set("EPL_OFFLOAD_LEVEL", "v0");
   EXPECT_EQ(error_of([] { check_available(Config()); }), "no error");

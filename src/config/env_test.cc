@@ -91,17 +91,10 @@ TEST_F(EnvTest, RefusesAMalformedNumberOfDevices) {
   }
 }
 
-TEST_F(EnvTest, RefusesWhatIsNotAvailable) {
-  EXPECT_EQ(error_of([] { init(Config{Setting("zero.level", "v2", kWhere)}); }),
-            "epl: zero.level = \"v2\" is not available yet\n"
-            "  asked by: zero.level = \"v2\" (code train.cc:5)\n"
-            "  try:      zero.level = \"v1\"");
-}
-
 TEST_F(EnvTest, StaysAsItWasWhenInitFails) {
   init(Config{{"pipeline.num_micro_batch", 4}});
   set_default_strategy(replicate(1, "kept"));
-  EXPECT_THROW(init(Config{{"zero.level", "v2"}}), Error);
+  EXPECT_THROW(init(Config{{"optimizer.update_early", true}, {"amp.level", "O1"}}), Error);
   EXPECT_EQ(Env::get().config.get<int64_t>("pipeline.num_micro_batch"), 4);
   Recording recording;
   EXPECT_EQ(current_taskgraph(), 0);

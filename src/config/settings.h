@@ -23,4 +23,9 @@ inline bool cuts_gradients(const Config& config) {
   return level == "v1" || level == "v2";
 }
 
+// Workers of a role keep parts of its parameters, not only of their optimizers' states.
+inline bool cuts_parameters(const Config& config) {
+  return config.get<std::string>("zero.level") == "v2";
+}
+
 }  // namespace epl

@@ -68,6 +68,7 @@ void StepCache::begin_step() {
 }
 
 Capture StepCache::capture(const Batch& batch, double seed) {
+  EPL_ASSERT(!subject_.job.spread().any_spread(), "a recorded step reads whole parameters");
   subject_.model.check_has_parameters();
   WatchedInputs inputs(batch);
   const IgnoredTargetsWatch targets;
@@ -284,6 +285,9 @@ CompileOptions StepCache::compile_options(const Config& config, const Graph& rec
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;
   options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
+  if (cuts_parameters(config)) {
+    options.may_be_spread = subject_.job.spread().may_be_spread(subject_.model);
+  }
   return options;
 }
 
@@ -333,6 +337,7 @@ std::unique_ptr<ReadyStep> StepCache::make(const Batch& batch) {
   subject_.replicas.team.memory(0).trim();  // of what was freed since
   make_connections(*placement_);
   if (subject_.offload != nullptr) subject_.offload->add_remarks(compiled.plan);
+  subject_.job.spread().take_in(compiled.plan, subject_.model);
   auto ready = std::make_unique<ReadyStep>(std::move(compiled), recorded.capture, where());
   ready->replayed = !recorded.comparable;
   if (compares && ready->compiled().run_again > 0) {
@@ -350,8 +355,40 @@ std::unique_ptr<BoundStep> StepCache::bind(const CompiledStep& step) {
 
 BoundStep::Where StepCache::where() const {
   const Offload* const offload = subject_.offload;
-  return {subject_.replicas, *connections_, exchange_options(subject_.config),
-          offload == nullptr ? nullptr : &offload->homes()};
+  return {
+      subject_.replicas, *connections_, exchange_options(subject_.config),
+      offload == nullptr ? nullptr : &offload->homes(),
+      [&spread = subject_.job.spread()](const at::Tensor& tensor) { return spread.find(tensor); }};
+}
+
+void StepCache::make_parameters_whole() {
+  SpreadParameters& spread = subject_.job.spread();
+  if (!spread.any_spread()) return;
+  make_connections(spread.placement());
+  spread.make_whole(*connections_);
+}
+
+// Workers whose steps fetch something else would wait for each other.
+void StepCache::spread_parameters(BoundStep& step) {
+  SpreadParameters& spread = subject_.job.spread();
+  Communicator* const workers = subject_.job.workers();
+  const bool spreads = cuts_parameters(subject_.config) || spread.any_spread();
+  if (workers == nullptr || !spreads) return;
+  const int64_t own = fetched_by(step.plan());
+  const at::Tensor most = at::tensor({own, -own}, at::kLong);
+  workers->all_reduce({most}, ReduceOp::kMax);
+  EPL_CHECK(most.sum().item<int64_t>() == 0,
+            "workers need different parameters of others, or in another order: they have recorded "
+            "different steps",
+            subject_.config.asked_by("zero.level"),
+            "batches of the same shape on all workers, and steps that use the same layers there");
+  spread.settle(step, *connections_);
+}
+
+bool StepCache::would_record(const Batch& batch) const {
+  const auto found = ready_.find(key_of(batch));
+  return found == ready_.end() || found->second->out_of_date() ||
+         !found->second->leaves_are_as_recorded();
 }
 
 bool StepCache::has_recorded(const Batch& batch) const {

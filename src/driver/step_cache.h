@@ -115,6 +115,12 @@ class StepCache {
   bool had_gradient(const std::string& name, const at::Tensor& parameter, bool has_one);
   // Parameters of which workers update parts (zero.level), in the order of the model.
   PartsOfOwners parts_of_owners();
+  // On all workers together: no worker keeps parts of a parameter alone (zero.level = "v2").
+  void make_parameters_whole();
+  // Workers keep parts of what the plan of a step spreads, and all of what else it reads.
+  void spread_parameters(BoundStep& step);
+  // Whether find() would call the function for this batch.
+  bool would_record(const Batch& batch) const;
   // Beside a step: brings whole states of optimizers together. All workers call it.
   void gather_owned_states(StatesTo to) { parts_of_owners().gather_states(to); }
   // Where workers first meet in a step that is replayed without guards; null before there was one.

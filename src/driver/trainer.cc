@@ -40,6 +40,7 @@ StepResult Trainer::Impl::step_with(StepInput& input) {
   GivenBatch given;
   try {
     const Job::StepTurn turn(*job);
+    const SpreadParameters::Shown shown(job->spread());
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job->team().memory(0));
     meet_other_workers();
@@ -60,6 +61,7 @@ void Trainer::Impl::meet_other_workers() {
   job->watch().check();
   job->watch().doing(steps, "prepare");
   if (met || job->membership() == nullptr) return;
+  step_cache.make_parameters_whole();  // of another trainer
   check_same_on_all_workers(*job, "the model", describe_model(model));
   broadcast_model(*job, model);
 }
@@ -83,11 +85,25 @@ void Trainer::Impl::look_at_parameters() {
   constexpr int64_t kSometimes = 100;
   const bool looks = steps < 3 || steps % kSometimes == 0;
   const bool alike = job->workers() != nullptr && !step_cache.placement_known().has_roles();
-  parameters_before = looks && alike ? checksum_of_parameters(model) : 0;
+  parameters_before = looks && alike ? checksum_of_parameters(model, job->spread()) : 0;
   if (!alike || config.get<std::string>("zero.level").empty()) return;
   // What one worker alone has changed its owners would hand to the others, and nobody would notice.
-  if (!looks) parameters_before = sampled_checksum(model);
+  if (!looks) parameters_before = sampled_checksum(model, job->spread());
   states_before = std::exchange(gathered_states, false) ? 0 : fingerprint_of_states(model);
+}
+
+// A worker that calls the function, for a batch of a new shape or to look again, needs whole
+// parameters, and cannot bring them alone.
+void Trainer::Impl::bring_parameters(const DeviceBatches& batches) {
+  if (job->workers() == nullptr || !job->spread().any_spread()) return;
+  Batch scratch;
+  const Batch& rows = rows_of(batches, 0, 0, scratch);
+  const bool needed = runs_plainly(batches) || verifies() || step_cache.would_record(rows) ||
+                      step_cache.wants_second_look() || step_cache.wants_look_at(rows);
+  job->watch().doing(steps, "agree");
+  const double most = largest_on_workers(*job->workers(), MeetingAbout::kWholeParameters,
+                                         needed ? 1 : 0, "workers make different steps");
+  if (most > 0) step_cache.make_parameters_whole();
 }
 
 StepReport Trainer::Impl::report_of(double loss, const DeviceBatches& batches) const {
@@ -136,14 +152,23 @@ void for_each(const DeviceBatches& batches, const std::function<void(const Batch
   }
 }
 
+// The program's own code may be asked for rows.
+DeviceBatches cut(StepInput& input, const Shares& shares, SpreadParameters& spread) {
+  const SpreadParameters::Aside aside(spread);
+  return input.cut(shares);
+}
+
 }  // namespace
 
 StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
   step_cache.begin_step();
   if (offload != nullptr) offload->settle();
   ignored_before = ignored_targets_seen();
-  given.seen = input.sample();
-  given.whole = input.whole();
+  {
+    const SpreadParameters::Aside aside(job->spread());
+    given.seen = input.sample();
+    given.whole = input.whole();
+  }
   step_batch = &given.whole;
   job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);
@@ -153,7 +178,7 @@ StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
     tell_of_whole_batch(given);
     return step_plainly({{given.whole}}, loss_scale());
   }
-  const DeviceBatches batches = input.cut(all);
+  const DeviceBatches batches = cut(input, all, job->spread());
   for_each(batches, [&](const Batch& batch) {
     job->written_batch().check(batch);
     check_not_trained(batch, model);
@@ -162,6 +187,7 @@ StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
     check_same_on_all_workers(*job, "the rows of a micro batch", describe_batch(batches[0][0]));
   }
   given.seen = batches[0][0];
+  bring_parameters(batches);
   look_at_parameters();
   if (runs_plainly(batches)) return step_plainly(batches, plain_seed());
   try {
@@ -208,8 +234,9 @@ StepResult Trainer::Impl::step_by_recording(const DeviceBatches& batches) {
   const std::vector<DeviceRun> runs = run(batches);
   ReadyStep& ready = *step_cache.last();
   StepResult result = end_step(ready, runs, batches);
-  laps.keep(job->team(), offload.get());
+  laps.keep(job->team(), offload.get(), job->spread().account());
   const torch::NoGradGuard no_grad;
+  if (plain && !result.skipped) step_cache.make_parameters_whole();
   if (plain && !result.skipped) compare(replayed(ready), *plain, result.loss);
   if (verifies()) ++verified;
   ++steps;
@@ -227,6 +254,7 @@ void Trainer::Impl::run_all_kept(const DeviceBatches& batches) {
   const auto bind = [&] { return step_cache.bind(*compiled); };
   const auto run_bound = [&](BoundStep& bound) {
     std::vector<DeviceRun> runs(static_cast<size_t>(replicas.size()));
+    step_cache.spread_parameters(bound);
     run_devices(bound, ready.draws_random_numbers(), batches, runs);
   };
   all_kept.run({bind, run_bound, replicas, devices(), ready.snapshot(), end_request(ready)});

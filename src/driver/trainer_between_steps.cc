@@ -24,6 +24,11 @@ StateMap Trainer::Impl::state_map() const {
 // Whoever runs the network by itself would compute with zeros, or with what was lost.
 void Trainer::Impl::check_all_is_here(const std::string& who) const {
   if (offload != nullptr) offload->homes().check_written();
+  for (const auto& [name, parameter] : model.parameters()) {
+    EPL_CHECK(!job->spread().is_spread(parameter),
+              concat("workers keep parts of `", name, "` and of other parameters between steps"),
+              who, "trainer.gather_parameters() on all workers before, or zero.level = \"v0\"");
+  }
   const ReadyStep* last = step_cache.last();
   if (last == nullptr || job->workers() == nullptr || released < 0) return;
   const int64_t bytes =
@@ -42,6 +47,7 @@ WorkerShares Trainer::shares(const Batch& sample) {
   try {
     std::optional<DeviceMemory::Use> use;
     if (!DeviceMemory::in_use_on_this_thread()) use.emplace(job.team().memory(0));
+    const SpreadParameters::Shown shown(job.spread());
     impl_->meet_other_workers();
     impl_->step_cache.begin_step();
     return shares_of(impl_->step_cache.placement(sample, sample, impl_->plain_seed()),
@@ -82,6 +88,7 @@ Timeline Trainer::simulated() const {
 void Trainer::gather_parameters() {
   const ReadyStep* last = impl_->step_cache.last();
   impl_->released = -1;
+  impl_->step_cache.make_parameters_whole();
   if (last != nullptr) last->bound().gather(Gather::kAll);
 }
 
@@ -111,6 +118,7 @@ std::string Trainer::state() const {
   const ReadyStep* last = impl_->step_cache.last();
   EPL_CHECK(last != nullptr, "nothing has a place before the first step", "epl::Trainer::state",
             "call it after step()");
+  const SpreadParameters::Shown shown(impl_->job->spread());
   return print_state_map(impl_->state_map(), last->placement(), impl_->job->cluster());
 }
 
@@ -137,6 +145,7 @@ void Trainer::save(const std::string& path) const {
   job.watch().doing(impl_->steps, "save");
   if (impl_->offload != nullptr) impl_->offload->homes().check_written();
   impl_->released = -1;
+  impl_->step_cache.make_parameters_whole();
   if (const ReadyStep* last = impl_->step_cache.last()) last->bound().gather(Gather::kAll);
   impl_->bring_states_to_first_worker();
   if (job.cluster().worker_index != 0) return;
@@ -146,6 +155,7 @@ void Trainer::save(const std::string& path) const {
 
 void Trainer::load(const std::string& path) {
   impl_->released = -1;
+  impl_->step_cache.make_parameters_whole();
   impl_->go_on_from(load_checkpoint(
       path, [&](torch::serialize::InputArchive& archive) { impl_->model.load(archive); }));
   ++impl_->loads;

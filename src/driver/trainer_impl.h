@@ -133,6 +133,8 @@ struct Trainer::Impl {
                        Batch& scratch) const {
     return micro_batch_of(batches, step_cache.placement_known(), reader, index, scratch);
   }
+  // Where somebody's function runs, all workers bring their parts of parameters together.
+  void bring_parameters(const DeviceBatches& batches);
   // What workers tell each other in each step, before the update: gives the loss of all.
   void look_at_parameters();
   StepReport report_of(double loss, const DeviceBatches& batches) const;

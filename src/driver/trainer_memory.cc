@@ -16,6 +16,7 @@ MemoryReport Trainer::memory() const {
   EPL_CHECK(last != nullptr, "there is no plan before the first step", "epl::Trainer::memory",
             "call it after step(), or forecast(batch) before");
   Job& job = *impl_->job;
+  const SpreadParameters::Shown shown(job.spread());
   MemoryReport report = forecast_step(last->plan(), last->placement(), impl_->memory_subject());
   report.recording = impl_->step_cache.recording_bytes();
   const auto here = static_cast<size_t>(job.cluster().worker_index);
@@ -109,10 +110,12 @@ FittingReport Trainer::Impl::what_fits(const Batch& batch, int64_t limit) {
 }
 
 MemoryReport Trainer::forecast(const Batch& batch) {
+  impl_->step_cache.make_parameters_whole();
   return beside_steps(*impl_->job, impl_->model, [&] { return impl_->forecast(batch); });
 }
 
 FittingReport Trainer::what_fits(const Batch& batch, int64_t limit) {
+  impl_->step_cache.make_parameters_whole();
   return beside_steps(*impl_->job, impl_->model, [&] { return impl_->what_fits(batch, limit); });
 }
 

@@ -139,7 +139,8 @@ void Trainer::Impl::agree_on_plan(const ReadyStep& ready) {
 void Trainer::Impl::run_once(ReadyStep& ready, const DeviceBatches& batches,
                              std::vector<DeviceRun>& runs) {
   agree_on_plan(ready);
-  DeviceLaps::begin(job->team(), offload.get());
+  step_cache.spread_parameters(ready.bound());
+  DeviceLaps::begin(job->team(), offload.get(), job->spread().account());
   run_devices(ready.bound(), ready.draws_random_numbers(), batches, runs);
   tell_of_ignored_targets(ready.plan().replicas * ready.plan().micro_batches);
   if (!ready.replayed) check_replay(ready, batches, runs);

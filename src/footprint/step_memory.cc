@@ -59,14 +59,15 @@ MemoryReport forecast_step(const Plan& plan, const Placement& placement,
   return forecast_memory(sources);
 }
 
-void DeviceLaps::begin(DeviceTeam& team, const Offload* offload) {
+void DeviceLaps::begin(DeviceTeam& team, const Offload* offload, NearAccount& spread) {
+  spread.begin_lap();
   if (offload != nullptr) offload->homes().begin_lap();
   DeviceMemory::begin_lap_here();
   for (int device = 1; device < team.size(); ++device) team.memory(device).begin_lap();
 }
 
-void DeviceLaps::keep(DeviceTeam& team, const Offload* offload) {
-  if (offload != nullptr) most_near_ = offload->homes().most_near();
+void DeviceLaps::keep(DeviceTeam& team, const Offload* offload, const NearAccount& spread) {
+  most_near_ = spread.most_near() + (offload == nullptr ? 0 : offload->homes().most_near());
   most_held_ = {DeviceMemory::account_here().lap_peak};
   for (int device = 1; device < team.size(); ++device) {
     most_held_.push_back(team.memory(device).account().lap_peak);

@@ -40,8 +40,8 @@ MemoryReport forecast_step(const Plan& plan, const Placement& placement,
 // memory it uses.
 class DeviceLaps {
  public:
-  static void begin(DeviceTeam& team, const Offload* offload);
-  void keep(DeviceTeam& team, const Offload* offload);
+  static void begin(DeviceTeam& team, const Offload* offload, NearAccount& spread);
+  void keep(DeviceTeam& team, const Offload* offload, const NearAccount& spread);
 
   // Nothing before a step was kept. What devices share, the tensors of the model, is measured as
   // they lie now.

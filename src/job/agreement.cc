@@ -175,22 +175,23 @@ double fingerprint_of_options(const Model& model) {
   return hash.value();
 }
 
-double checksum_of_parameters(const Model& model) {
+double checksum_of_parameters(const Model& model, const SpreadParameters& spread) {
   const c10::AutoGradMode no_grad(false);
   double sum = 0;
   for (const auto& [name, tensor] : model.parameters()) {
+    if (spread.is_spread(tensor)) continue;
     if (tensor.layout() == c10::kStrided) sum += tensor.detach().sum(at::kDouble).item<double>();
   }
   return sum;
 }
 
-double sampled_checksum(const Model& model) {
+double sampled_checksum(const Model& model, const SpreadParameters& spread) {
   const c10::AutoGradMode no_grad(false);
   OptionsHash hash;
   for (const auto& [name, tensor] : model.parameters()) {
     const bool readable = tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
                           tensor.scalar_type() == at::kFloat && tensor.numel() > 0 &&
-                          tensor.is_non_overlapping_and_dense();
+                          tensor.is_non_overlapping_and_dense() && !spread.is_spread(tensor);
     if (!readable) continue;
     const float* const data = tensor.data_ptr<float>();
     const int64_t last = tensor.numel() - 1;

@@ -43,7 +43,7 @@ std::vector<StepReport> exchange_reports(Communicator& workers, const StepReport
 StepReport sum_up(const std::vector<StepReport>& reports, int64_t step);
 
 // What workers may meet about in a step before its gradients (Communicator::set_about).
-enum class MeetingAbout { kGuards = -2, kRunsPlainly = -1 };
+enum class MeetingAbout { kWholeParameters = -3, kGuards = -2, kRunsPlainly = -1 };
 
 // The largest value of all workers. Where others do not meet about this, an Error that says
 // `conflict`.
@@ -51,9 +51,10 @@ double largest_on_workers(Communicator& workers, MeetingAbout about, double valu
                           const std::string& conflict);
 
 double fingerprint_of_options(const Model& model);
-double checksum_of_parameters(const Model& model);
+// Of parameters that are whole on each worker.
+double checksum_of_parameters(const Model& model, const SpreadParameters& spread);
 // The same of a few elements of each: for every step.
-double sampled_checksum(const Model& model);
+double sampled_checksum(const Model& model, const SpreadParameters& spread);
 // Of the states that are whole here: which, and how many steps they have seen.
 double fingerprint_of_states(const Model& model);
 

@@ -87,6 +87,7 @@ std::vector<CoreShare> shares_of_devices(const VisibleDevices& visible, Membersh
 Job::Job(const JobPlace& place, const Config& config, const Job* previous)
     : gradient_history_(previous == nullptr ? std::make_shared<GradientHistory>()
                                             : previous->gradient_history_),
+      spread_(previous == nullptr ? std::make_shared<SpreadParameters>() : previous->spread_),
       number_(previous == nullptr ? 0 : previous->number_ + 1) {
   const VisibleDevices visible = visible_devices(config);
   const auto devices = static_cast<int>(visible.numbers.size());

@@ -20,6 +20,7 @@
 #include "comm/membership.h"
 #include "config/environment.h"
 #include "model/holders.h"
+#include "model/spread_parameters.h"
 #include "runtime/device_team.h"
 #include "runtime/file_homes.h"
 #include "runtime/host_homes.h"
@@ -54,6 +55,8 @@ class Job {
   WorkerLinks links(const Config& config);
 
   GradientHistory& gradient_history() { return *gradient_history_; }
+  // Parameters of which workers keep parts, of all trainers.
+  SpreadParameters& spread() { return *spread_; }
   // What steps wrote copies of: one trainer's step may be handed what another's has written.
   WrittenBatch& written_batch() { return written_batch_; }
 
@@ -98,6 +101,7 @@ class Job {
   std::vector<Route> routes_;  // for gradients; empty where there is one worker
   std::unique_ptr<DeviceTeam> team_;
   std::shared_ptr<GradientHistory> gradient_history_;  // with the jobs of earlier init()s
+  std::shared_ptr<SpreadParameters> spread_;           // likewise
   WrittenBatch written_batch_;
   Mutex making_homes_;
   std::map<std::string, std::unique_ptr<FileHomes>> homes_

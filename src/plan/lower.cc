@@ -3,6 +3,7 @@
 #include "plan/program_parts.h"
 #include "plan/role_segments.h"
 #include "plan/short_gradients.h"
+#include "plan/spread.h"
 #include "plan/stamp_costs.h"
 #include "plan/transfers.h"
 #include "program/verify.h"
@@ -31,6 +32,7 @@ class Lowering {
     }
     find_tied(plan_);
     assign_owners(options_.zero, plan_);
+    spread_parameters(options_.zero, plan_);
     // A guard may send the step back to its start.
     reduces_early_ = !options_.end.clips_each_replica && !plan_.has_guards();
     for (size_t i = 0; i < roles_.size(); ++i) {
@@ -39,6 +41,7 @@ class Lowering {
     }
     add_step_end(options_.end, reduces_early_, plan_);
     add_offload(options_.offload, plan_);
+    add_spread_fetches(options_.zero, plan_);
     stamp_costs(plan_, options_.machine);
     verify_plan(plan_);
     return std::move(plan_);

@@ -29,10 +29,13 @@ std::vector<int> merged_leaves(const Plan& plan, const Program& program, bool tr
   return several || travels ? program.written_leaves : std::vector<int>();
 }
 
-// Leaves are the same in all programs, up to pieces.
+// Leaves are the same in all programs, up to pieces. What is spread no worker has whole.
 std::set<int> updated_leaves(const Program& program) {
   std::set<int> leaves;
-  for (const auto& gradient : program.gradients) leaves.insert(gradient.leaf);
+  for (const auto& gradient : program.gradients) {
+    const bool spread = program.leaves[static_cast<size_t>(gradient.leaf)].is_spread();
+    if (!spread) leaves.insert(gradient.leaf);
+  }
   return leaves;
 }
 
@@ -67,11 +70,12 @@ std::vector<int> gathered_leaves(const Plan& plan, const Program& program, bool 
   return leaves;
 }
 
-// Of which a worker of the role updates a part.
+// Of which a worker of the role updates a part, and all of them need the whole.
 std::vector<int> owned_leaves(const Program& program) {
   std::set<int> leaves;
   for (const auto& gradient : program.gradients) {
-    if (!gradient.owners.are_all()) leaves.insert(gradient.leaf);
+    const bool spread = program.leaves[static_cast<size_t>(gradient.leaf)].is_spread();
+    if (!gradient.owners.are_all() && !spread) leaves.insert(gradient.leaf);
   }
   return {leaves.begin(), leaves.end()};
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/fetches.h"
 #include "program/program.h"
 
 namespace epl {
@@ -24,6 +25,11 @@ struct ZeroOptions {
   std::map<std::string, std::string> whole = {};
   // Gradients, too: a worker keeps the sums of what it updates (plan/short_gradients.h).
   bool cuts_gradients = false;
+  // zero.level = "v2": workers keep their ranges of parameters alone (plan/spread.h), of those that
+  // are named here.
+  bool spreads = false;
+  std::set<std::string> spread = {};
+  FetchOptions fetches = {int64_t{64} << 20, 32, 2};
 };
 
 // Names the owners of all gradients, and says in the remarks what is not cut. Tied gradients are

@@ -1,18 +1,24 @@
-// How many bytes of what is offloaded lie in memory while a Program runs, by its instructions.
+// How many bytes of what is fetched lie in memory while a Program runs, by its instructions: of
+// what is offloaded, and of what other workers keep of parameters.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "program/program.h"
 
 namespace epl {
 
-// Of one tensor: files are brought and given back by pages.
+// Of one tensor: files are brought and given back by pages. Of one that is spread, what others keep
+// of it, on the worker that keeps least.
 inline constexpr int64_t kHomePageBytes = 4096;
 int64_t near_bytes(const Program& program, int leaf, bool states);
 
 // The most at once in pages of a file, from the fetch to the store of each. What was stored last
 // may still be there when the next is fetched: it is written and given back meanwhile.
 int64_t most_near(const Program& program);
+
+// The same with so many bytes of a leaf that is spread.
+int64_t most_near(const Program& program, const std::function<int64_t(int leaf)>& bytes_of_others);
 
 }  // namespace epl

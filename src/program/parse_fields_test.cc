@@ -183,6 +183,7 @@ const Change kChanges[] = {
                              l.offloaded = true;
                              l.states = 2;
                            })},
+    {"LeafOthers", of_leaf(2, [](PlanLeaf& l) { l.others = 64; })},
     {"LeafStatesAlone", of_leaf(2, [](PlanLeaf& l) { l.states = 1; })},
     // A slot.
     {"SlotOfALeafMadeByAnOperator", of_slot(2,

@@ -118,6 +118,7 @@ class ProgramParser {
       leaf.states = line.small_integer();
       line.expect("states");
     }
+    if (line.take("spread")) leaf.others = line.integer();
     program_.leaves.push_back(std::move(leaf));
   }
 

@@ -5,8 +5,8 @@
 //                  the user's, or wherever the operator makes it (sparse tensors)
 //   segments       lists of operator calls that run in one go
 //   instructions   load a micro batch, run a segment, send to another stage of a pipeline and
-//                  receive from it, reduce gradients over the replicas, fetch what is offloaded;
-//                  then the end of the step (program/step_end.h): report, merge state, clip, check,
+//                  receive from it, reduce gradients over the replicas, fetch what is offloaded or
+//                  lies on other workers; then the end of the step (program/step_end.h): report, merge state, clip, check,
 //                  update, gather
 //
 // Every place in the arena is known before anything runs: places are shared by values that do not
@@ -58,6 +58,13 @@ struct PlanLeaf {
   // do as many tensors of its size that its optimizer keeps.
   bool offloaded = false;
   int states = 0;
+  // Workers of the role each keep a range of its elements (zero.level = "v2"), and the rest lies
+  // in memory from a kFetch to a kStore only: so many bytes on the one that keeps least. 0 where
+  // all of it is on each of them.
+  int64_t others = 0;
+
+  bool is_spread() const { return others > 0; }
+  bool is_fetched() const { return offloaded || is_spread(); }
 };
 
 struct Slot {
@@ -129,7 +136,9 @@ struct Instruction {
     kUpdateEarly,  // once all devices have come here and their sum is there: updates parameters
     kAwaitGroup,   // until that is done: the places of these gradients may be taken
     // What is offloaded (PlanLeaf::offloaded): `leaves`, or the states that belong to them. Among
-    // the runs a device does these by itself; those among updates belong to the update.
+    // the runs a device does these by itself; those among updates belong to the update. Or what
+    // other workers keep of leaves (PlanLeaf::others), among the runs alone: it is gathered when
+    // all devices of the role have come to the fetch.
     kFetch,  // starts to bring them into memory, ahead of their use; nobody waits
     kWait,   // until they are there
     kStore,  // they may go: nobody uses them before the next fetch
@@ -178,7 +187,7 @@ struct Instruction {
   static constexpr int kToTheEnd = std::numeric_limits<int>::max();
 };
 
-// Whether it brings what is offloaded, or lets it go.
+// Whether it brings what is not in memory throughout, or lets it go.
 inline bool is_of_offload(Instruction::Kind kind) {
   return kind == Instruction::Kind::kFetch || kind == Instruction::Kind::kWait ||
          kind == Instruction::Kind::kStore;

@@ -120,6 +120,7 @@ class ProgramPrinter {
     if (!has_name && !leaf.name.empty()) text += " named " + quoted(leaf.name);
     if (leaf.offloaded) text += " offloaded";
     if (leaf.states != 0) text += concat(" with ", leaf.states, " states");
+    if (leaf.others != 0) text += concat(" spread ", leaf.others);
     return text;
   }
 

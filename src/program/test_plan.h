@@ -202,7 +202,7 @@ inline std::string describe(const Program& program) {
     out << "leaf " << static_cast<int>(leaf.kind) << " " << leaf.index << " " << leaf.name << " s"
         << leaf.slot << " " << leaf.shard.dim << " " << leaf.shard.piece.begin << " "
         << leaf.shard.piece.length << " " << leaf.shard.whole << " " << leaf.offloaded << " "
-        << leaf.states << "\n";
+        << leaf.states << " " << leaf.others << "\n";
   }
   for (size_t i = 0; i < program.slots.size(); ++i) {
     if (!is_named(program, static_cast<SlotId>(i))) continue;

@@ -13,7 +13,7 @@
 namespace epl {
 namespace {
 
-// What is offloaded is used between a wait for its fetch and its store, and nowhere else.
+// What is offloaded or spread is used between a wait for its fetch and its store, and nowhere else.
 class NearVerifier {
  public:
   explicit NearVerifier(const Program& program) : program_(program) {}
@@ -21,8 +21,8 @@ class NearVerifier {
   void take(const Instruction& moves) {
     for (int index : moves.leaves) {
       const PlanLeaf& leaf = program_.leaves.at(static_cast<size_t>(index));
-      EPL_ASSERT(leaf.offloaded && (!moves.states || leaf.states > 0),
-                 concat("leaf ", index, " is fetched or stored, and is not offloaded"));
+      EPL_ASSERT(leaf.is_fetched() && (!moves.states || (leaf.offloaded && leaf.states > 0)),
+                 concat("leaf ", index, " is fetched or stored, and is not offloaded or spread"));
       take({index, moves.states}, moves.kind);
     }
   }
@@ -35,7 +35,9 @@ class NearVerifier {
   void check_updated(const Instruction& update) const {
     for (int i : update.gradients) {
       const int leaf = program_.gradients[static_cast<size_t>(i)].leaf;
-      EPL_ASSERT(!is_away({leaf, false}) && !is_away({leaf, true}),
+      // Of what is spread each worker updates what it keeps.
+      const bool spread = program_.leaves[static_cast<size_t>(leaf)].is_spread();
+      EPL_ASSERT((spread || !is_away({leaf, false})) && !is_away({leaf, true}),
                  concat("leaf ", leaf, " is updated while it or its state is away"));
     }
   }
@@ -62,7 +64,7 @@ class NearVerifier {
 
   bool is_away(const Item& item) const {
     const PlanLeaf& leaf = program_.leaves[static_cast<size_t>(item.first)];
-    const bool rests = leaf.offloaded && (!item.second || leaf.states > 0);
+    const bool rests = item.second ? leaf.offloaded && leaf.states > 0 : leaf.is_fetched();
     const auto found = there_.find(item);
     return rests && (found == there_.end() || found->second != There::kNear);
   }
@@ -335,8 +337,11 @@ class Verifier {
     for (size_t i = 0; i < program_.gradients.size(); ++i) {
       const PlanGradient& gradient = program_.gradients[i];
       if (gradient.owners.are_all()) continue;
-      EPL_ASSERT(gathered_.count(gradient.leaf) != 0,
-                 concat("gradient ", i, " has owners, whose updates nobody gathers"));
+      const bool spread = program_.leaves[static_cast<size_t>(gradient.leaf)].is_spread();
+      EPL_ASSERT(spread == (gathered_.count(gradient.leaf) == 0),
+                 concat("gradient ", i,
+                        " has owners, whose updates nobody gathers, or is gathered "
+                        "and spread"));
       EPL_ASSERT(!plan_.is_tied(first_role_, static_cast<int>(i)) &&
                      slot(gradient.slot).type.layout == c10::kStrided,
                  concat("gradient ", i, " is tied or sparse, and not all update it"));

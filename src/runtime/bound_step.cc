@@ -25,6 +25,8 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
       leaves_(std::move(leaves)),
       replicas_(where.replicas),
       connections_(where.connections),
+      spread_of_(where.spread_of),
+      spread_(plan.roles()),
       own_state_(static_cast<size_t>(replicas_.size())),
       executors_(static_cast<size_t>(replicas_.size())),
       exchanges_(plan.roles()) {
@@ -32,6 +34,7 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
   check_updated_early();
   if (where.homes != nullptr) make_homes(*where.homes);
   make_executors();
+  make_spread();
   make_exchanges(where.exchange);
   make_gradients();
   if (placement().has_roles()) make_groups();
@@ -41,10 +44,11 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
                                         replicas_.team);
   }
   for (int device = 0; device < replicas_.size(); ++device) {
+    const auto role = static_cast<size_t>(place(device).role);
     interpreters_.emplace_back(Interpreter::Bound{
-        plan, program(device), *executors_[static_cast<size_t>(device)],
-        *exchanges_[static_cast<size_t>(place(device).role)], mail_.get(), replicas_.team,
-        replicas_.first + device, given_rows(device), homes_.get(), number_in_role(device)});
+        plan, program(device), *executors_[static_cast<size_t>(device)], *exchanges_[role],
+        mail_.get(), replicas_.team, replicas_.first + device, given_rows(device), homes_.get(),
+        number_in_role(device), spread_[role].get()});
   }
   bind_end();
 }
@@ -96,6 +100,38 @@ void BoundStep::make_executors() {
         replica.streams.default_generator(),
         [&replica](const at::Generator& users) { return replica.streams.of(users); });
   });
+}
+
+void BoundStep::make_spread() {
+  for (size_t role = 0; role < spread_.size(); ++role) {
+    const Program& own = plan_.program_of(role);
+    const auto here = static_cast<int>(devices_of_role(role).size());
+    SpreadTensors tensors(own.leaves.size());
+    bool any = false;
+    for (size_t i = 0; i < own.leaves.size(); ++i) {
+      if (!own.leaves[i].is_spread()) continue;
+      tensors[i] = spread_of_(leaves_.users[i]);
+      EPL_ASSERT(tensors[i] != nullptr, "a leaf that is spread has memory of its own");
+      any = true;
+    }
+    if (!any || here == 0) continue;
+    spread_[role] = std::make_unique<SpreadLeaves>(own, std::move(tensors), connections_,
+                                                   static_cast<int>(role), here, replicas_.team);
+  }
+}
+
+// What computes leaves the storage of a parameter to the program, so that it can be seen who else
+// holds it.
+at::Tensor BoundStep::memory_of(const at::Tensor& leaf) const {
+  const auto own = leaf.defined() ? spread_of_(leaf) : nullptr;
+  return own == nullptr ? leaf : own->tensor();
+}
+
+Gathering::Stays BoundStep::stays_spread() const {
+  return [this](const at::Tensor& parameter) {
+    const auto own = spread_of_(parameter);
+    return own != nullptr && !own->is_near();
+  };
 }
 
 void BoundStep::make_exchanges(const ExchangeOptions& options) {
@@ -256,7 +292,7 @@ const BoundLeaves::Leaf& BoundStep::leaf(size_t role, int index) const {
 std::vector<at::Tensor> BoundStep::leaves_for(int device) {
   const auto role = static_cast<size_t>(place(device).role);
   std::vector<at::Tensor> tensors;
-  for (const auto& each : leaves_.of_roles[role]) tensors.push_back(each.tensor);
+  for (const auto& each : leaves_.of_roles[role]) tensors.push_back(memory_of(each.tensor));
   for (size_t i = 0; homes_ != nullptr && i < tensors.size(); ++i) {
     tensors[i] = homes_->window(program(device).leaves[i], tensors[i]);
   }
@@ -330,13 +366,15 @@ void BoundStep::bind_updates(const StepOptimizers& optimizers, Gather others) {
 }
 
 void BoundStep::gather_from_owners() const {
-  epl::gather_from_owners(connections_, gradients_->held(), [](const at::Tensor& parameter) {
-    return std::vector<at::Tensor>{parameter.detach()};
+  const Gathering::Stays stays = stays_spread();
+  epl::gather_from_owners(connections_, gradients_->held(), [&](const at::Tensor& parameter) {
+    return stays(parameter) ? std::vector<at::Tensor>()
+                            : std::vector<at::Tensor>{parameter.detach()};
   });
 }
 
 void BoundStep::gather(Gather which) const {
-  gathering_of(connections_, gradients_->held(), which).run();
+  gathering_of(connections_, gradients_->held(), which).run(stays_spread());
 }
 
 void BoundStep::begin(const Start& start) {
@@ -348,6 +386,9 @@ void BoundStep::begin(const Start& start) {
   if (homes_ != nullptr) homes_->begin();
   for (auto& exchange : exchanges_) {
     if (exchange != nullptr) exchange->begin(step, sums_to_all);
+  }
+  for (auto& spread : spread_) {
+    if (spread != nullptr) spread->begin(step);
   }
   if (mail_ != nullptr) mail_->begin();
 }

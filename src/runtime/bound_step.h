@@ -23,6 +23,7 @@
 #include "runtime/interpreter.h"
 #include "runtime/leaf_homes.h"
 #include "runtime/local_replicas.h"
+#include "runtime/spread_leaves.h"
 #include "runtime/stage_mail.h"
 #include "runtime/step_gradients.h"
 #include "runtime/written_state.h"
@@ -35,7 +36,7 @@ struct BoundLeaves {
     at::Tensor tensor;
     bool is_parameter = false;
   };
-  std::vector<at::Tensor> users;            // by leaf: whole, as the user has them
+  std::vector<at::Tensor> users;            // by leaf: as the user has them
   std::vector<std::vector<Leaf>> of_roles;  // by role and leaf; constants may differ
 };
 
@@ -53,11 +54,14 @@ struct BoundPhase {
 
 class BoundStep {
  public:
+  using SpreadOf = std::function<std::shared_ptr<SpreadTensor>(const at::Tensor& tensor)>;
   struct Where {
     LocalReplicas& replicas;
     Connections& connections;
     ExchangeOptions exchange;
     TensorHomes* homes = nullptr;  // of what is offloaded
+    // The memory of parameters that are, or were, spread over workers; null for others.
+    SpreadOf spread_of = [](const at::Tensor& /*tensor*/) { return nullptr; };
   };
   // The plan outlives it.
   BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where);
@@ -100,6 +104,9 @@ class BoundStep {
   // its stage does not read the batch.
   void run(int device, const std::vector<Batch>* micro_batches, DeviceRun& result);
 
+  // The tensor of a leaf, as the user has it.
+  const at::Tensor& user_tensor(int leaf) const { return leaves_.users[static_cast<size_t>(leaf)]; }
+
   // What ends the step on this worker. StepEnd calls the handlers below.
   const std::vector<BoundPhase>& end() const { return end_; }
   bool clips_each_replica() const;
@@ -129,7 +136,8 @@ class BoundStep {
     if (homes_ != nullptr) homes_->write_back();
   }
 
-  void gather() const { gathering_.run(); }
+  // What is spread stays where it is.
+  void gather() const { gathering_.run(stays_spread()); }
   // Beside a step; all workers call it.
   void gather(Gather which) const;
 
@@ -149,6 +157,9 @@ class BoundStep {
   at::Tensor piece_of_state(size_t role, int index, const at::Tensor& whole) const;
   Executor::GivenRows given_rows(int device) const;
   void make_groups();
+  void make_spread();
+  at::Tensor memory_of(const at::Tensor& leaf) const;
+  Gathering::Stays stays_spread() const;
   void check_state() const;
   void check_updated_early() const;
   std::vector<int> devices_of_role(size_t role) const;
@@ -160,6 +171,8 @@ class BoundStep {
   LocalReplicas& replicas_;
   Connections& connections_;
   std::unique_ptr<LeafHomes> homes_;  // null where nothing is offloaded
+  const SpreadOf spread_of_;
+  std::vector<std::unique_ptr<SpreadLeaves>> spread_;  // by role; null where nothing is spread
   // Devices other than the first of their role: a copy of each leaf in Program::written_leaves.
   std::vector<std::vector<at::Tensor>> own_state_;
   // By role and written leaf, where it decides how they are merged: what was there before the run.

@@ -44,6 +44,7 @@ Connections::~Connections() {
   for (auto& routes : routes_) {
     for (auto& route : routes) route.lane.reset();
   }
+  for (auto& [role, route] : fetch_routes_) route.lane.reset();
 }
 
 std::vector<int> Connections::workers_with(const std::vector<int>& roles) const {
@@ -112,6 +113,14 @@ void Connections::make_group(const std::vector<int>& roles) {
   const bool whole = static_cast<int>(workers.size()) == links_.cluster.worker_num;
   if (whole || workers.size() == 1 || groups_.count(workers) != 0) return;
   groups_[workers] = links_.workers->group(workers);
+}
+
+void Connections::make_fetch_route(int role) {
+  if (fetch_routes_.count(role) != 0) return;
+  Route& made = fetch_routes_[role];
+  made.communicator = links_.workers->group(workers_with({role}));
+  if (made.communicator == nullptr) return;
+  made.lane = std::make_unique<Lane>(concat("epl fetch ", role), links_.watch, links_.deadline);
 }
 
 void Connections::make_groups_along(const std::string& axis) {

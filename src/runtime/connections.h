@@ -59,6 +59,13 @@ class Connections {
   // After a run in which a device failed.
   void renew_groups();
 
+  // For what workers of a role keep of its parameters and others fetch; of a role that is here.
+  // All workers make it beforehand, where several have the role.
+  void make_fetch_route(int role);
+  const Route& fetch_route(int role) const { return fetch_routes_.at(role); }
+  Watch& watch() const { return links_.watch; }
+  std::chrono::milliseconds deadline() const { return links_.deadline; }
+
   // Between devices of different workers.
   const std::vector<DeviceRoute>& between_devices() const { return between_devices_; }
   Mailbox& mailbox() { return mailbox_; }
@@ -77,6 +84,7 @@ class Connections {
   std::vector<std::vector<Route>> routes_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;  // by their workers
   std::map<std::string, DeviceGroups> groups_by_axis_;
+  std::map<int, Route> fetch_routes_;  // by role
   std::vector<DeviceRoute> between_devices_;
 };
 

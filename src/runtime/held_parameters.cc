@@ -86,11 +86,12 @@ void Gathering::add(Item item, const std::vector<int>& members, int from, Commun
 }
 
 // Where tensors lie is looked at anew each time: the user may move one of them between steps.
-void Gathering::run() const {
+void Gathering::run(const Stays& stays) const {
   const c10::AutoGradMode no_grad(false);
   for (const auto& [key, travel] : travels_) {
     std::map<at::ScalarType, std::vector<std::pair<at::Tensor, at::Tensor>>> by_type;
     for (const Item& item : travel.items) {
+      if (stays && stays(item.whole)) continue;
       at::Tensor own = item.whole.detach();
       if (item.shard.is_cut()) {
         own = own.narrow(item.shard.dim, item.shard.piece.begin, item.shard.piece.length);

@@ -40,8 +40,9 @@ class Gathering {
   };
   void add(Item item, const std::vector<int>& members, int from, Communicator* group);
 
-  // All members call it.
-  void run() const;
+  // All members call it. `stays`: of which tensors nothing travels, the same on all of them.
+  using Stays = std::function<bool(const at::Tensor& whole)>;
+  void run(const Stays& stays = {}) const;
 
  private:
   struct Travel {

@@ -68,9 +68,13 @@ void Interpreter::run_instruction(const Instruction& instruction, const Given& g
     case Instruction::Kind::kFetch:
     case Instruction::Kind::kWait:
     case Instruction::Kind::kStore:
-      bound_.homes->run(instruction, bound_.in_role, [&] {
-        if (bound_.team.cancelled()) throw Cancelled();
-      });
+      if (bound_.spread != nullptr) {
+        bound_.spread->run(instruction);
+      } else {
+        bound_.homes->run(instruction, bound_.in_role, [&] {
+          if (bound_.team.cancelled()) throw Cancelled();
+        });
+      }
       break;
     default:
       EPL_ASSERT(false, "an instruction of the step's end stands before it");

@@ -23,6 +23,7 @@
 #include "runtime/executor.h"
 #include "runtime/gradient_exchange.h"
 #include "runtime/leaf_homes.h"
+#include "runtime/spread_leaves.h"
 #include "runtime/stage_mail.h"
 
 namespace epl {
@@ -56,6 +57,7 @@ class Interpreter {
     Executor::GivenRows rows = {};   // of a micro batch, that this worker has
     LeafHomes* homes = nullptr;      // null where nothing is offloaded
     LeafHomes::Device in_role = {};  // its number there
+    SpreadLeaves* spread = nullptr;  // null where nothing is spread over workers
   };
   explicit Interpreter(const Bound& bound);
 

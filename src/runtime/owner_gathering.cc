@@ -30,7 +30,8 @@ struct Travelling {
 };
 
 // One call for all that has the same type.
-void gather_of_type(const std::vector<Travelling>& all, const Connections::Sharers& sharers,
+template <typename Row>
+void gather_of_type(const std::vector<Row>& all, const Connections::Sharers& sharers,
                     Communicator& workers) {
   std::vector<at::Tensor> rows;
   std::vector<int64_t> counts;
@@ -95,6 +96,14 @@ class OwnerGathering {
 };
 
 }  // namespace
+
+void gather_rows(const std::vector<OwnedRow>& rows, const Connections::Sharers& sharers,
+                 Communicator& workers) {
+  const c10::AutoGradMode no_grad(false);
+  std::map<at::ScalarType, std::vector<OwnedRow>> by_type;
+  for (const OwnedRow& each : rows) by_type[each.row.scalar_type()].push_back(each);
+  for (const auto& [type, all] : by_type) gather_of_type(all, sharers, workers);
+}
 
 void gather_from_owners(const Connections& connections, const HeldParameters& held,
                         const PiecesOf& pieces_of) {

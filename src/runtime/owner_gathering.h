@@ -10,6 +10,16 @@
 
 namespace epl {
 
+// Elements in a row that several workers have alike, each of which owns some.
+struct OwnedRow {
+  at::Tensor row;
+  Owners owners;
+};
+// What each worker owns comes to the others, in one call for all rows of a type. In the order of
+// types, then of rows, which are the same on all members.
+void gather_rows(const std::vector<OwnedRow>& rows, const Connections::Sharers& sharers,
+                 Communicator& workers);
+
 // Of all parameters with owners. `pieces_of` gives tensors that have a parameter's shape, equally
 // many on all workers. All workers call it.
 void gather_from_owners(const Connections& connections, const HeldParameters& held,

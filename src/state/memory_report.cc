@@ -160,13 +160,32 @@ class Forecast {
     return kind == StateKind::kBuffer ? MemoryKind::kBuffers : MemoryKind::kOptimizerState;
   }
 
-  // Of what rests in a file: devices of a role bring the same, those of others something else.
+  // Of what rests in a file, or is spread over workers: devices of a role bring the same, those of
+  // others something else.
   int64_t near_on(int worker) const {
     int64_t bytes = 0;
     for (int role = 0; role < sources_.placement.roles(); ++role) {
-      if (is_on(role, worker)) bytes += most_near(program_of(role));
+      if (!is_on(role, worker)) continue;
+      const Program& program = program_of(role);
+      bytes += most_near(program, [&](int leaf) {
+        const SlotId slot = program.leaves[static_cast<size_t>(leaf)].slot;
+        const TensorType& type = program.slots[static_cast<size_t>(slot)].type;
+        const Owners ranges{Owners::Kind::kRanges, 0};
+        return bytes_of(type) -
+               owned_elements_on(worker, role, ranges, type.numel()) * type.item_bytes();
+      });
     }
     return bytes;
+  }
+
+  bool is_spread(const StateEntry& entry) const {
+    if (entry.kind != StateKind::kParameter || !entry.home || entry.home->roles.empty())
+      return false;
+    const auto named = [&](const PlanLeaf& leaf) {
+      return leaf.is_spread() && leaf.name == entry.name;
+    };
+    const auto& leaves = program_of(entry.home->roles[0]).leaves;
+    return std::any_of(leaves.begin(), leaves.end(), named);
   }
 
   void add_state(const StateEntry& entry, int worker, MemoryReport::Worker& report) const {
@@ -178,6 +197,11 @@ class Forecast {
 
   int64_t state_bytes(const StateEntry& entry, int worker) const {
     const bool is_state = entry.kind == StateKind::kOptimizerState;
+    if (is_spread(entry)) {
+      const Owners ranges{Owners::Kind::kRanges, 0};
+      return owned_elements_on(worker, entry.home->roles[0], ranges, entry.type.numel()) *
+             entry.type.item_bytes();
+    }
     if (is_state && entry.home && !entry.home->owners.are_all() && !entry.home->roles.empty()) {
       return owned_bytes(entry, worker);
     }
@@ -195,23 +219,29 @@ class Forecast {
     std::set<int64_t> begins;
     int64_t elements = 0;
     for (size_t i = 0; i < roles.size(); ++i) {
-      const std::vector<int> workers = sources_.placement.workers_of(roles[i], sources_.cluster);
-      const auto here = std::find(workers.begin(), workers.end(), worker);
       const Shard shard = entry.shard(i);
-      if (here == workers.end() || !begins.insert(shard.piece.begin).second) continue;
-      std::vector<int> shares;
-      for (int each : workers) {
-        const auto devices = sources_.placement.devices_of(roles[i], each, sources_.cluster);
-        shares.push_back(static_cast<int>(devices.size()));
-      }
+      if (!is_on(roles[i], worker) || !begins.insert(shard.piece.begin).second) continue;
       const int64_t all = entry.type.numel();
       const int64_t of_shard =
           shard.is_cut() && shard.whole > 0 ? all / shard.whole * shard.piece.length : all;
-      const auto rank = static_cast<int>(here - workers.begin());
-      elements += owned_elements(entry.home->owners, of_shard, shares, rank).length;
+      elements += owned_elements_on(worker, roles[i], entry.home->owners, of_shard);
     }
     const bool whole = elements > 0 && bytes_of(entry.type) < kLeastSharedBytes;
     return whole ? bytes_of(entry.type) : elements * entry.type.item_bytes();
+  }
+
+  // Of so many elements that workers of a role have alike; none on a worker without the role.
+  int64_t owned_elements_on(int worker, int role, const Owners& owners, int64_t elements) const {
+    const std::vector<int> workers = sources_.placement.workers_of(role, sources_.cluster);
+    const auto here = std::find(workers.begin(), workers.end(), worker);
+    if (here == workers.end()) return 0;
+    std::vector<int> shares;
+    for (int each : workers) {
+      const auto devices = sources_.placement.devices_of(role, each, sources_.cluster);
+      shares.push_back(static_cast<int>(devices.size()));
+    }
+    return owned_elements(owners, elements, shares, static_cast<int>(here - workers.begin()))
+        .length;
   }
 
   bool is_on(int role, int worker) const {

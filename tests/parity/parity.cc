@@ -328,8 +328,10 @@ Trace train(const MakeProgram& make, const MakeBatch& make_batch, const Variant&
         snapshot.tensors.emplace_back("metric " + name, copy(value));
       }
     }
-    append_tensors(modules, variant.with_states() ? optimizers : std::vector<OptimizerPointer>(),
-                   snapshot);
+    if (variant.looks_after(i)) {
+      append_tensors(modules, variant.with_states() ? optimizers : std::vector<OptimizerPointer>(),
+                     snapshot);
+    }
     trace.push_back(std::move(snapshot));
   }
   return trace;
@@ -455,6 +457,15 @@ bool Variant::clips_locally() const {
   return clips && !after && all_devices() > 1;
 }
 
+namespace {
+
+void gather_if_spread(std::vector<Trainer>& trainers) {
+  if (Env::get().config.get<std::string>("zero.level") != "v2") return;
+  for (Trainer& trainer : trainers) trainer.gather_parameters();
+}
+
+}  // namespace
+
 Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& variant) {
   std::vector<Setting> settings = variant.settings();
   settings.emplace_back("pipeline.num_micro_batch", variant.micro_batches());
@@ -468,12 +479,13 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
   }
   return train(make, batch, variant, [&](const Program& program) -> StepTurn {
     auto trainers = std::make_shared<std::vector<Trainer>>();
+    auto turns = std::make_shared<size_t>(0);
     for (const Turn& turn : program.turns) {
       OptimizerList optimizers;
       for (const OptimizerPointer& optimizer : turn.optimizers) optimizers.push_back(*optimizer);
       trainers->emplace_back(turn.modules, optimizers, turn.step, variant.options());
     }
-    return [trainers, &variant](size_t turn, const Batch& batch) {
+    return [trainers, turns, &variant](size_t turn, const Batch& batch) {
       Trainer& trainer = (*trainers)[turn];
       StepResult result;
       if (variant.has_source()) {
@@ -486,6 +498,9 @@ Trace train_epl(const MakeProgram& make, const MakeBatch& batch, const Variant& 
         result = trainer.step(batch);
       }
       EXPECT_FALSE(result.skipped);
+      const size_t step = (*turns)++ / trainers->size();
+      const bool last = turn + 1 == trainers->size();
+      if (last && variant.looks_after(static_cast<int>(step))) gather_if_spread(*trainers);
       return TurnResult{result.loss, result.gradient_norm, result.metrics};
     };
   });

@@ -93,6 +93,10 @@ class Variant {
   // Parameters are cut over workers: each has the state of its pieces, which is not compared.
   Variant& without_states() { return with_states_ = false, *this; }
   bool with_states() const { return with_states_; }
+  // Tensors are looked at in every so many steps, and after the last one: where workers keep parts
+  // of parameters that brings them together.
+  Variant& looks_every(int steps) { return looks_every_ = steps, *this; }
+  bool looks_after(int step) const { return (step + 1) % looks_every_ == 0 || step + 1 == steps_; }
   // communication.clip_after_allreduce
   Variant& clip_after() { return with("communication.clip_after_allreduce", true); }
   // A key that changes how something is done, but not what comes out.
@@ -130,6 +134,7 @@ class Variant {
   std::vector<int> stages_;
   int slices_ = 1;
   bool with_states_ = true;
+  int looks_every_ = 1;
   std::string differs_;
   std::vector<Setting> settings_;
 };

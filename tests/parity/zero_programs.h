@@ -32,10 +32,10 @@ inline Variant zero(Variant variant, const std::string& level = "v0") {
 
 // Against data parallelism by bits, and against the plain loop.
 inline testing::AssertionResult same_bits(const MakeProgram& make, const MakeBatch& batch,
-                                          Variant variant) {
+                                          Variant variant, const std::string& level = "v0") {
   variant.without_states();
   const std::vector<Trace> usual = train_on_workers(make, batch, variant);
-  const std::vector<Trace> cut = train_on_workers(make, batch, zero(variant));
+  const std::vector<Trace> cut = train_on_workers(make, batch, zero(variant, level));
   for (size_t worker = 0; worker < usual.size(); ++worker) {
     testing::AssertionResult equal = compare(usual[worker], cut[worker], bit_equal(), variant);
     if (!equal) return equal << " on worker " << worker;
