@@ -70,11 +70,16 @@ inline void check_process(const Workload& workload, const std::string& side) {
   const Program plain = fresh(workload, kCheckedRate), epl = fresh(workload, kCheckedRate);
   const std::vector<int> devices =
       side == "limit" ? std::vector<int>{*own_device(side)} : std::vector<int>{0, 1};
-  const Stepper step = epl_stepper(side, epl);
+  Program here = epl;
+  if (const auto device = own_device(side)) {
+    here.batch = part_of(epl.batch, *device, kDevices);
+  }
+  const std::shared_ptr<Trainer> trainer = trainer_of(here);
   for (int i = 0; i < 2; ++i) {
     plain_step(plain, devices, kDevices);
-    step();
+    trainer->step(here.batch);
   }
+  trainer->gather_parameters();
   std::printf("%.17g %.17g\n", worst_difference(start, plain, epl, workload.tolerance),
               sum_of_parameters(epl));
   std::fflush(stdout);

@@ -1,11 +1,14 @@
 // What does ZeRO save, and what does it cost?
 //
-//   bench_zero [--models bert_base,gpt] [--rounds 5] [--sides two_workers,zero,ddp_zero]
+//   bench_zero [--models bert_base,gpt] [--rounds 5]
+//              [--sides two_workers,zero,zero_v1,zero_v2,ddp_zero]
 //
 // The same network, AdamW and rows on two processes of one core each:
 //
 //   two_workers  EPL, data parallelism
 //   zero         the same with zero.level = "v0": each process keeps the states of what it updates
+//   zero_v1      and the sums of their gradients
+//   zero_v2      and its range of the parameters: the others come around their use
 //   ddp_zero     PyTorch's DistributedDataParallel with ZeroRedundancyOptimizer
 //   (bench/peers/ddp.py)
 //
@@ -18,7 +21,11 @@
 //   evenness         of the larger process, over the mean
 //   v0_time_vs_dp    of a step, zero over two_workers
 //   v0_vs_peer       zero over ddp_zero
-//   v0_rss_vs_dp     peak memory of the larger process
+//   v0_rss_vs_dp     peak memory of the larger process; v1_... and v2_... likewise
+//   v1_gradients     bytes of gradients in the trainer's own account of a device, over two_workers;
+//                    of the larger process
+//   v2_resident_parameters  bytes of parameters that are in memory when a step has ended, and of
+//                    windows at most, over all of them
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -43,7 +50,7 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> models = {"bert_base", "gpt"};
-  std::vector<std::string> sides = {"two_workers", "zero", "ddp_zero"};
+  std::vector<std::string> sides = {"two_workers", "zero", "zero_v1", "zero_v2", "ddp_zero"};
   int rounds = 5;
   int steps = 0;
   std::string serve;
@@ -85,6 +92,22 @@ double state_bytes(const Program& program) {
   return bytes;
 }
 
+struct Held {
+  double gradients = 0;   // of the device, where most lives
+  double parameters = 0;  // what the worker keeps, and windows
+};
+
+Held held_by(const Trainer& trainer) {
+  const MemoryReport report = trainer.memory();
+  for (const auto& worker : report.workers) {
+    if (!worker.measured()) continue;
+    const MemoryBytes& shared = worker.shared;
+    return {static_cast<double>(worker.devices.at(0).bytes[MemoryKind::kGradients]),
+            static_cast<double>(shared[MemoryKind::kParameters] + shared[MemoryKind::kWindows])};
+  }
+  throw std::runtime_error("no worker has measured its memory");
+}
+
 int run_process(const Arguments& arguments) {
   use_one_thread();
   epl::init();
@@ -94,10 +117,16 @@ int run_process(const Arguments& arguments) {
     check_process(workload, arguments.check);
     return 0;
   }
-  const Program program = fresh(workload, kRate);
-  const Stepper step = epl_stepper(arguments.serve, program);
+  Program program = fresh(workload, kRate);
+  const double parameters = number_of_parameters(program);
+  if (const auto device = own_device(arguments.serve)) {
+    program.batch = part_of(program.batch, *device, kDevices);
+  }
+  const std::shared_ptr<Trainer> trainer = trainer_of(program);
+  const Stepper step = [&] { trainer->step(program.batch); };
   seconds_of_each(5, step);  // as many as ddp.py warms up with
-  serve({number_of_parameters(program), state_bytes(program)},
+  const Held held = held_by(*trainer);
+  serve({parameters, state_bytes(program), held.gradients, held.parameters},
         [&] { return seconds_of_each(arguments.steps, step); });
   return 0;
 }
@@ -123,6 +152,8 @@ struct Result {
   Rounds rounds;
   std::map<std::string, double> megabytes;            // of the larger process
   std::map<std::string, std::vector<double>> states;  // bytes, by process
+  std::map<std::string, double> gradients;            // bytes, of the larger process
+  std::map<std::string, double> parameters;           // likewise
 
   bool has(const std::string& side) const { return megabytes.count(side) != 0; }
   std::optional<double> time(const std::string& side, const std::string& than) const {
@@ -132,6 +163,12 @@ struct Result {
   std::optional<double> memory(const std::string& side, const std::string& than) const {
     if (!has(side) || !has(than)) return std::nullopt;
     return megabytes.at(side) / megabytes.at(than);
+  }
+  using Bytes = std::map<std::string, double>;
+  static std::optional<double> share(const Bytes& bytes, const std::string& side,
+                                     const std::string& than) {
+    if (bytes.count(side) == 0 || bytes.count(than) == 0) return std::nullopt;
+    return bytes.at(side) / bytes.at(than);
   }
   double mean_state(const std::string& side) const {
     double sum = 0;
@@ -150,7 +187,12 @@ Result run(const Workload& workload, const Arguments& arguments,
   for (const auto& side : sides) {
     auto& started = running[side] =
         std::make_unique<Crew>(side, starts_of(side, workload, steps, "--serve"), steps);
-    for (const auto& answer : started->answers()) result.states[side].push_back(answer.at(1));
+    for (const auto& answer : started->answers()) {
+      result.states[side].push_back(answer.at(1));
+      if (answer.size() < 4) continue;  // of PyTorch
+      result.gradients[side] = std::max(result.gradients[side], answer[2]);
+      result.parameters[side] = std::max(result.parameters[side], answer[3]);
+    }
     started->turn();  // warms up
   }
   result.rounds = take_turns(workload.name, sides, running, arguments.rounds, steps);
@@ -184,7 +226,16 @@ void print(const std::vector<Result>& results, const std::vector<std::string>& s
             ", \"v0_time_vs_dp\": " + text(result.time("zero", "two_workers"), "null") +
             ", \"v0_vs_peer\": " + text(result.time("zero", "ddp_zero"), "null") +
             ", \"v0_rss_vs_dp\": " + text(result.memory("zero", "two_workers"), "null") +
-            ", \"v0_rss_vs_peer\": " + text(result.memory("zero", "ddp_zero"), "null") + "}";
+            ", \"v0_rss_vs_peer\": " + text(result.memory("zero", "ddp_zero"), "null");
+    for (const std::string level : {"v1", "v2"}) {
+      const std::string side = "zero_" + level;
+      json += ", \"" + level + "_time_vs_dp\": " + text(result.time(side, "two_workers"), "null") +
+              ", \"" + level + "_rss_vs_dp\": " + text(result.memory(side, "two_workers"), "null");
+    }
+    json += ", \"v1_gradients\": " +
+            text(Result::share(result.gradients, "zero_v1", "two_workers"), "null") +
+            ", \"v2_resident_parameters\": " +
+            text(Result::share(result.parameters, "zero_v2", "two_workers"), "null") + "}";
   }
   std::printf("{%s}\n", json.c_str());
 }
@@ -208,11 +259,11 @@ Arguments parse(int argc, char** argv) {
     } else {
       throw std::runtime_error(
           "usage: bench_zero [--models bert_base,gpt,mlp,resnet50] [--rounds N] [--steps N] "
-          "[--sides two_workers,zero,ddp_zero]");
+          "[--sides two_workers,zero,zero_v1,zero_v2,ddp_zero]");
     }
   }
   for (const auto& name : arguments.models) workload_named(name);
-  check_known(arguments.sides, {"two_workers", "zero", "ddp_zero"});
+  check_known(arguments.sides, {"two_workers", "zero", "zero_v1", "zero_v2", "ddp_zero"});
   return arguments;
 }
 

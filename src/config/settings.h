@@ -18,9 +18,11 @@ inline bool mixes_precisions(const Config& config) {
 }
 
 // Workers, and devices of a worker, keep the sums of the gradients that they update, and no others.
+// With "v2" only where that gives the bits of data parallelism: sums over several micro batches
+// would have another order.
 inline bool cuts_gradients(const Config& config) {
   const auto level = config.get<std::string>("zero.level");
-  return level == "v1" || level == "v2";
+  return level == "v1" || (level == "v2" && config.get<int64_t>("pipeline.num_micro_batch") == 1);
 }
 
 // Workers of a role keep parts of its parameters, not only of their optimizers' states.

@@ -197,7 +197,8 @@ TEST_F(HostOffload, TheForecastHasWhatIsNear) {
       const MemoryReport forecast = trainer.forecast(layers.batch);
       for (int i = 0; i < 4; ++i) {
         trainer.step(layers.batch);
-        const auto& worker = trainer.memory().workers.at(0);
+        const MemoryReport report = trainer.memory();
+        const auto& worker = report.workers.at(0);
         EXPECT_LE(worker.measured_shared.value(), worker.shared.total() + 4096)
             << trainer.memory().str();
       }
@@ -208,7 +209,8 @@ TEST_F(HostOffload, TheForecastHasWhatIsNear) {
       EXPECT_GT(shared[MemoryKind::kWindows], 0);
       EXPECT_LT(shared[MemoryKind::kWindows], (states ? 3 : 1) * layers.all / 2) << forecast.str();
       EXPECT_EQ(forecast.workers.at(0).host, (states ? 3 : 1) * layers.all);
-      const auto& worker = trainer.memory().workers.at(0);
+      const MemoryReport report = trainer.memory();
+      const auto& worker = report.workers.at(0);
       EXPECT_GE(worker.measured_shared.value(), worker.shared.total() * 3 / 4)
           << trainer.memory().str();
     }
@@ -232,7 +234,8 @@ TEST_F(HostOffload, AModelAboveTheLimitTrains) {
   Trainer trainer = away.trainer();
   for (int i = 0; i < 3; ++i) trainer.step(away.batch);
   EXPECT_TRUE(same(in_memory.parameters(), away.parameters()));
-  const auto& worker = trainer.memory().workers.at(0);
+  const MemoryReport report = trainer.memory();
+  const auto& worker = report.workers.at(0);
   EXPECT_LE(worker.measured_shared.value() + worker.devices.at(0).measured.value(), limit)
       << trainer.memory().str();
   init(Config{{"memory.limit", in_memory.all}, {"offload.level", "v1"}});

@@ -206,7 +206,7 @@ TEST(HostHomes, WhatIsGoneIsForgotten) {
   homes.take_in({weight});
   bring(homes, weight);
   EXPECT_TRUE(homes.window(weight).equal(weight));
-  weight = {};
+  weight = torch::Tensor();
   homes.rest();
   EXPECT_EQ(homes.near(), 0);
 }
