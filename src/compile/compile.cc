@@ -105,7 +105,10 @@ ZeroOptions zero_options(const ClusterShape& cluster, const Config& config,
 OffloadOptions offload_options(const CompileOptions& options) {
   OffloadOptions offload;
   offload.staying = options.offloaded.staying;
-  if (options.offloaded.windows) offload.medium = OffloadOptions::Medium::kHost;
+  if (options.offloaded.windows) {
+    offload.medium = OffloadOptions::Medium::kHost;
+    offload.ahead = 1;  // memory is not waited for as a disk is, and windows are what a device pays
+  }
   for (const auto& [name, states] : options.offloaded.parameters) {
     offload.parameters.insert(name);
     if (states > 0) offload.states.emplace(name, states);

@@ -98,6 +98,32 @@ TEST_F(HostOffload, WhatTheStepWritesUnderAnotherNameIsRead) {
   });
 }
 
+// Memory that two storages name.
+TEST_F(HostOffload, WhatIsReachedByAPointerIsRead) {
+  expect_same([] {
+    SmallTask task;
+    torch::Tensor& bias = task.net->head->bias;
+    const torch::Tensor alias = torch::from_blob(bias.data_ptr(), {2});
+    Trainer trainer(task.net, *task.optimizer, [&, alias](const Batch& batch) {
+      return ((task.net->forward(batch[0]) - batch[1]).square() * (1 + alias.sum().abs())).mean();
+    });
+    for (int i = 0; i < 4; ++i) trainer.step(rows(4, static_cast<uint64_t>(i)));
+    return task.tensors();
+  });
+}
+
+// Between steps a buffer that the step writes comes to lie in the memory of a parameter.
+TEST_F(HostOffload, AStepThatWouldWriteUnderAWindowIsRefused) {
+  begin("v0");
+  SmallTask task;
+  Trainer trainer = task.trainer();
+  for (int i = 0; i < 3; ++i) trainer.step(rows(4));
+  // Under another storage, which nobody counts.
+  task.net->norm->running_mean.set_data(torch::from_blob(task.net->first->bias.data_ptr(), {4}));
+  EXPECT_NE(text_of_error([&] { trainer.step(rows(4)); }).find("the step writes memory in which"),
+            std::string::npos);
+}
+
 // What an operator makes of a parameter may be a view of it, and outlive the window.
 TEST_F(HostOffload, WhatOperatorsMakeInMemoryOfTheirChoiceIsRead) {
   expect_same([] {
@@ -197,10 +223,10 @@ TEST_F(HostOffload, TheForecastHasWhatIsNear) {
       const MemoryReport forecast = trainer.forecast(layers.batch);
       for (int i = 0; i < 4; ++i) {
         trainer.step(layers.batch);
-        const MemoryReport report = trainer.memory();
-        const auto& worker = report.workers.at(0);
-        EXPECT_LE(worker.measured_shared.value(), worker.shared.total() + 4096)
-            << trainer.memory().str();
+        const MemoryReport memory = trainer.memory();
+        const auto& worker = memory.workers.at(0);
+        // The first step on two devices runs as the plain program does.
+        EXPECT_LE(worker.measured_shared.value_or(0), worker.shared.total() + 4096) << memory.str();
       }
       const auto& shared = forecast.workers.at(0).shared;
       const bool states = level == "v1";
@@ -209,10 +235,9 @@ TEST_F(HostOffload, TheForecastHasWhatIsNear) {
       EXPECT_GT(shared[MemoryKind::kWindows], 0);
       EXPECT_LT(shared[MemoryKind::kWindows], (states ? 3 : 1) * layers.all / 2) << forecast.str();
       EXPECT_EQ(forecast.workers.at(0).host, (states ? 3 : 1) * layers.all);
-      const MemoryReport report = trainer.memory();
-      const auto& worker = report.workers.at(0);
-      EXPECT_GE(worker.measured_shared.value(), worker.shared.total() * 3 / 4)
-          << trainer.memory().str();
+      const MemoryReport memory = trainer.memory();
+      const auto& worker = memory.workers.at(0);
+      EXPECT_GE(worker.measured_shared.value(), worker.shared.total() * 3 / 4) << memory.str();
     }
   }
 }
@@ -234,10 +259,10 @@ TEST_F(HostOffload, AModelAboveTheLimitTrains) {
   Trainer trainer = away.trainer();
   for (int i = 0; i < 3; ++i) trainer.step(away.batch);
   EXPECT_TRUE(same(in_memory.parameters(), away.parameters()));
-  const MemoryReport report = trainer.memory();
-  const auto& worker = report.workers.at(0);
+  const MemoryReport memory = trainer.memory();
+  const auto& worker = memory.workers.at(0);
   EXPECT_LE(worker.measured_shared.value() + worker.devices.at(0).measured.value(), limit)
-      << trainer.memory().str();
+      << memory.str();
   init(Config{{"memory.limit", in_memory.all}, {"offload.level", "v1"}});
   Layers lower;
   EXPECT_NE(text_of_error([&] { lower.trainer().step(lower.batch); }).find("a device needs"),

@@ -50,15 +50,23 @@ std::string why_it_stays(const at::Tensor& parameter, const MemoryUsers& users,
   return homes.why_not(parameter);
 }
 
-// Tensors of a step that lie in the same memory as another one of it. A window would be a copy of
-// one of them.
-std::set<const c10::StorageImpl*> shared_in(const Graph& recorded) {
-  std::set<const c10::StorageImpl*> seen;
-  std::set<const c10::StorageImpl*> shared;
+// Where the memory begins in which two tensors of a step lie, whatever storages they have: a window
+// would be a copy of one of them.
+std::set<const void*> shared_in(const Graph& recorded) {
+  std::vector<std::pair<const char*, const char*>> ranges;
   for (const Leaf& leaf : recorded.leaves) {
     if (!leaf.tensor.defined() || !leaf.tensor.has_storage()) continue;
-    const c10::StorageImpl* const storage = leaf.tensor.storage().unsafeGetStorageImpl();
-    if (!seen.insert(storage).second) shared.insert(storage);
+    const auto* const begin = static_cast<const char*>(leaf.tensor.storage().data());
+    if (begin != nullptr) ranges.emplace_back(begin, begin + leaf.tensor.storage().nbytes());
+  }
+  std::sort(ranges.begin(), ranges.end());
+  std::set<const void*> shared;
+  const char* reached = nullptr;  // the end of all before
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const auto& [begin, end] = ranges[i];
+    const bool next = i + 1 < ranges.size() && ranges[i + 1].first < end;
+    if (begin < reached || next) shared.insert(begin);
+    reached = std::max(reached, end);
   }
   return shared;
 }
@@ -85,6 +93,7 @@ Offload::Level Offload::level_of(const Config& config) {
 // What a file in memory, or the memory of the host, does not save.
 TensorHomes& Offload::homes_of(const Config& config, Job& job) {
   const auto path = config.get<std::string>(kPath);
+  if (path.empty() && job.cluster().worker_index > 0) return job.host_homes();
   if (path.empty()) {
     std::clog << "epl: " << kLevel << " = \"" << config.get<std::string>(kLevel) << "\" without "
               << kPath
@@ -215,10 +224,10 @@ CompileOptions::Offloaded Offload::offloaded(const Config& config, const Graph& 
   CompileOptions::Offloaded offloaded;
   offloaded.windows = homes_.has_windows();
   const bool with_states = level_of(config) == Level::kStates;
-  const std::set<const c10::StorageImpl*> shared =
-      homes_.has_windows() ? shared_in(recorded) : std::set<const c10::StorageImpl*>();
+  const std::set<const void*> shared =
+      homes_.has_windows() ? shared_in(recorded) : std::set<const void*>();
   for (const auto& [name, each] : resting()) {
-    if (shared.count(each.parameter.storage().unsafeGetStorageImpl()) != 0) {
+    if (shared.count(each.parameter.storage().data()) != 0) {
       offloaded.staying.emplace(name, "another tensor of the step lies in its memory");
       continue;
     }

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "runtime/pages.h"
-#include "runtime/window_memory.h"
 
 namespace epl {
 
@@ -26,7 +25,8 @@ struct HostHomes::Home {
   const int64_t bytes;  // that its window takes
   const std::shared_ptr<WindowMemory> window;
   std::atomic<int> users{0};  // that have fetched and not stored
-  Mutex moving;               // whoever opens or closes the window
+  Mutex bringing;             // whoever takes room for the window: once, however many want it
+  Mutex moving;               // whoever opens or closes it
   bool near EPL_GUARDED_BY(moving) = false;
   bool written EPL_GUARDED_BY(moving) = false;
   Homes states;  // of a parameter; guarded by HostHomes::mutex_
@@ -106,7 +106,8 @@ at::Tensor HostHomes::zeros_for(const at::Tensor& parameter) {
     home->users = 1;
     own->states.push_back(home);
   }
-  take_room(home->bytes);
+  const Window spare = take_room(*home);
+  if (spare != nullptr) spare->give_up_pages();
   const MutexLock lock(home->moving);
   home->window->open();
   home->near = true;
@@ -130,7 +131,8 @@ HostHomes::Homes HostHomes::of(const std::vector<at::Tensor>& parameters, Part p
 
 // Where there is too little, what is about to go makes room: the lane that closes windows waits for
 // nobody.
-void HostHomes::take_room(int64_t bytes) {
+HostHomes::Window HostHomes::take_room(const Home& home) {
+  const int64_t bytes = home.bytes;
   const MutexLock lock(room_);
   const auto fits = [&]() EPL_REQUIRES(room_) { return limit_ == 0 || near_ + bytes <= limit_; };
   room_changed_.wait(room_, [&]() EPL_REQUIRES(room_) { return fits() || going_ == 0; });
@@ -141,26 +143,64 @@ void HostHomes::take_room(int64_t bytes) {
             "offload.level", "smaller layers, or a higher memory.limit");
   near_ += bytes;
   most_near_ = std::max(most_near_, near_);
+  Window spare = take_spare(home);
+  trim_spare(limit_ - near_);
+  return spare;
 }
 
-void HostHomes::give_room(int64_t bytes) {
+// Its own pages first: a window that is open is never among those that are to spare.
+HostHomes::Window HostHomes::take_spare(const Home& home) {
+  const auto found = spare_.find(home.bytes);
+  if (found == spare_.end()) return nullptr;
+  std::vector<Window>& windows = found->second;
+  const auto own = std::find(windows.begin(), windows.end(), home.window);
+  if (own != windows.end()) std::iter_swap(own, std::prev(windows.end()));
+  Window spare = std::move(windows.back());
+  windows.pop_back();
+  if (windows.empty()) spare_.erase(found);
+  spare_bytes_ -= home.bytes;
+  return spare;
+}
+
+// `closed`: one that has kept its pages; null: none.
+void HostHomes::give_room(int64_t bytes, Window closed) {
   const MutexLock lock(room_);
   near_ -= bytes;
+  if (closed != nullptr) {
+    spare_[bytes].push_back(std::move(closed));
+    spare_bytes_ += bytes;
+  }
+  trim_spare(limit_ - near_);
   room_changed_.notify_all();
+}
+
+// Without a limit there is none to spare.
+void HostHomes::trim_spare(int64_t most) {
+  while (spare_bytes_ > std::max<int64_t>(most, 0)) {
+    const auto last = std::prev(spare_.end());
+    last->second.back()->give_up_pages();
+    last->second.pop_back();
+    spare_bytes_ -= last->first;
+    if (last->second.empty()) spare_.erase(last);
+  }
 }
 
 // Room is taken before the window is locked: what makes room may be the window itself, on its way
 // out.
 void HostHomes::bring(Home& home) {
+  const MutexLock alone(home.bringing);
+  const auto storage = home.storage.lock();
   {
     const MutexLock lock(home.moving);
-    if (home.near) return;
+    if (home.near || !storage) return;
   }
-  take_room(home.bytes);
+  const Window spare = take_room(home);
   const MutexLock lock(home.moving);
-  const auto storage = home.storage.lock();
-  if (home.near || !storage) return give_room(home.bytes);
-  home.window->open();
+  if (spare != nullptr) {
+    home.window->open_with_pages_of(*spare);
+  } else {
+    home.window->open();
+  }
   std::memcpy(home.window->begin(), storage->data(), static_cast<size_t>(home.size));
   home.near = true;
 }
@@ -173,9 +213,9 @@ void HostHomes::drop(Home& home) {
     std::memcpy(const_cast<void*>(static_cast<const void*>(storage->data())), home.window->begin(),
                 static_cast<size_t>(home.size));
   }
-  home.window->close();
+  home.window->close_and_keep_pages();
   home.near = false;
-  give_room(home.bytes);
+  give_room(home.bytes, home.window);
 }
 
 void HostHomes::start_drop(Homes homes) {
@@ -253,6 +293,7 @@ void HostHomes::begin(int64_t most_near) {
   rest();
   const MutexLock lock(room_);
   limit_ = most_near;
+  trim_spare(limit_);
 }
 
 void HostHomes::finish_lanes() {

@@ -52,6 +52,25 @@ TEST(WindowMemory, HoldsNothingOverFromOneOpeningToTheNext) {
   }
 }
 
+TEST(WindowMemory, ExchangesPagesWithAnotherOfItsSize) {
+  const auto first = WindowMemory::reserve(kBytes);
+  const auto second = WindowMemory::reserve(kBytes);
+  first->open();
+  first->begin()[kBytes - 1] = 7;
+  first->close_and_keep_pages();
+  second->open_with_pages_of(*first);
+  EXPECT_EQ(second->begin()[kBytes - 1], 7);
+  first->open();
+  EXPECT_EQ(first->begin()[kBytes - 1], 0);  // it has pages of its own
+  first->begin()[kBytes - 1] = 1;
+  EXPECT_EQ(second->begin()[kBytes - 1], 7);
+  second->close_and_keep_pages();
+  second->open_with_pages_of(*second);
+  EXPECT_EQ(second->begin()[kBytes - 1], 7);
+  second->close();
+  first->close();
+}
+
 TEST(WindowMemoryDeathTest, EndsTheProcessOfWhoeverReadsItWhileItIsClosed) {
   const auto window = WindowMemory::reserve(kBytes);
   const torch::Tensor over =
@@ -181,6 +200,28 @@ TEST(HostHomes, WindowsAreBounded) {
   homes.store({weights[0]}, Part::kParameter);
   homes.wait({weights[2]}, Part::kParameter, Access::kRead);
   EXPECT_TRUE(homes.window(weights[2]).equal(weights[2]));
+}
+
+// Windows of several sizes, opened in every order: each always has what its home has.
+TEST(HostHomes, PagesGoFromWindowToWindow) {
+  HostHomes homes;
+  std::vector<torch::Tensor> weights;
+  for (int i = 0; i < 12; ++i) weights.push_back(weight_of(kBytes >> (i % 3)));
+  homes.take_in(weights);
+  homes.begin(4 * kBytes);
+  uint32_t random = 1;
+  std::vector<torch::Tensor> open;
+  for (int i = 0; i < 500; ++i) {
+    random = random * 1664525 + 1013904223;
+    const torch::Tensor& next = weights[(random >> 16) % weights.size()];
+    bring(homes, next);
+    open.push_back(next);
+    for (const auto& each : open) ASSERT_TRUE(homes.window(each).equal(each)) << i;
+    if (open.size() < 4) continue;
+    homes.store({open.front()}, Part::kParameter);
+    open.erase(open.begin());
+  }
+  EXPECT_LE(homes.most_near(), 4 * kBytes);
 }
 
 TEST(HostHomes, WhatIsAPartOfItsMemoryHasNoWindow) {

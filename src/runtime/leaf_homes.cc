@@ -33,18 +33,25 @@ LeafHomes::LeafHomes(TensorHomes& homes, const Plan& plan, std::vector<at::Tenso
 
 // What was recorded apart may lie together by now: the program has given a tensor other memory.
 void LeafHomes::check_apart() const {
-  const auto memory_of = [&](int leaf) -> const void* {
+  struct Range {
+    const char* begin = nullptr;
+    const char* end = nullptr;
+  };
+  const auto memory_of = [&](int leaf) {
     const at::Tensor& tensor = leaves_[static_cast<size_t>(leaf)];
-    const bool has = tensor.defined() && tensor.has_storage();
-    return has ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+    if (!tensor.defined() || !tensor.has_storage()) return Range();
+    const auto* const begin = static_cast<const char*>(tensor.storage().data());
+    return Range{begin, begin + tensor.storage().nbytes()};
   };
   for (int leaf : written_) {
-    const void* const memory = memory_of(leaf);
-    EPL_CHECK(
-        memory == nullptr || std::none_of(offloaded_.begin(), offloaded_.end(),
-                                          [&](int each) { return memory_of(each) == memory; }),
-        "the step writes memory in which a parameter lies that is offloaded", "offload.level",
-        "memory of its own for what the step writes");
+    const Range written = memory_of(leaf);
+    const auto overlaps = [&](int each) {
+      const Range other = memory_of(each);
+      return written.begin < other.end && other.begin < written.end;
+    };
+    EPL_CHECK(std::none_of(offloaded_.begin(), offloaded_.end(), overlaps),
+              "the step writes memory in which a parameter lies that is offloaded", "offload.level",
+              "memory of its own for what the step writes");
   }
 }
 

@@ -8,6 +8,10 @@
 #include "base/check.h"
 #include "base/text.h"
 
+#ifndef MREMAP_DONTUNMAP  // Linux 5.7
+#define MREMAP_DONTUNMAP 4
+#endif
+
 namespace epl {
 namespace {
 
@@ -35,13 +39,16 @@ std::shared_ptr<WindowMemory> WindowMemory::reserve(int64_t bytes) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
   if (mapped == MAP_FAILED) refuse(bytes, errno);
   auto address = reinterpret_cast<uintptr_t>(mapped);
-  if (large) {
-    address = static_cast<uintptr_t>(rounded_to(static_cast<int64_t>(address), kHugePage));
-    // A wish: the system may not have them.
-    madvise(reinterpret_cast<void*>(address), static_cast<size_t>(whole), MADV_HUGEPAGE);
-  }
-  return std::shared_ptr<WindowMemory>(
+  if (large) address = static_cast<uintptr_t>(rounded_to(static_cast<int64_t>(address), kHugePage));
+  std::shared_ptr<WindowMemory> made(
       new WindowMemory(mapped, mapped_bytes, reinterpret_cast<char*>(address), bytes));
+  made->wish_for_huge_pages();
+  return made;
+}
+
+// The system may not have them.
+void WindowMemory::wish_for_huge_pages() const {
+  if (rounded(bytes_) >= kHugePage) madvise(begin_, whole(), MADV_HUGEPAGE);
 }
 
 WindowMemory::WindowMemory(void* mapped, size_t mapped_bytes, char* begin, int64_t bytes)
@@ -50,16 +57,36 @@ WindowMemory::WindowMemory(void* mapped, size_t mapped_bytes, char* begin, int64
 WindowMemory::~WindowMemory() { munmap(mapped_, mapped_bytes_); }
 
 void WindowMemory::open() {
-  const auto whole = static_cast<size_t>(rounded(bytes_));
-  if (mprotect(begin_, whole, PROT_READ | PROT_WRITE) != 0) refuse(bytes_, errno);
+  if (mprotect(begin_, whole(), PROT_READ | PROT_WRITE) != 0) refuse(bytes_, errno);
 }
 
-// Neither can fail for a range that is mapped and of whole pages; were it so, nothing would be lost
-// but memory.
 void WindowMemory::close() {
-  const auto whole = static_cast<size_t>(rounded(bytes_));
-  madvise(begin_, whole, MADV_DONTNEED);
-  mprotect(begin_, whole, PROT_NONE);
+  give_up_pages();
+  close_and_keep_pages();
+}
+
+// Neither of these can fail for a range that is mapped and of whole pages; were it so, nothing
+// would be lost but memory.
+void WindowMemory::close_and_keep_pages() { mprotect(begin_, whole(), PROT_NONE); }
+void WindowMemory::give_up_pages() { madvise(begin_, whole(), MADV_DONTNEED); }
+
+// The pages move, not what is in them. Where the system cannot do that, the addresses may have been
+// unmapped already.
+void WindowMemory::open_with_pages_of(WindowMemory& closed) {
+  EPL_ASSERT(closed.whole() == whole(), "windows of one size exchange their pages");
+  if (&closed != this) {
+    const void* const moved = mremap(closed.begin_, whole(), whole(),
+                                     MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, begin_);
+    if (moved == MAP_FAILED) {
+      closed.give_up_pages();
+      const void* const again =
+          mmap(begin_, whole(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+               /*fd=*/-1, /*offset=*/0);
+      if (again == MAP_FAILED) refuse(bytes_, errno);
+      wish_for_huge_pages();
+    }
+  }
+  open();
 }
 
 c10::Storage WindowMemory::storage() {

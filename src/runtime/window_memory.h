@@ -1,4 +1,4 @@
-// WindowMemory: a range of addresses that has memory only while it is open.
+// WindowMemory: a range of addresses that may be touched only while it is open.
 //
 //   auto window = WindowMemory::reserve(bytes);
 //   window->open();    // pages come as they are written, and hold zeros till then
@@ -30,15 +30,24 @@ class WindowMemory : public std::enable_shared_from_this<WindowMemory> {
 
   char* begin() const { return begin_; }
   int64_t bytes() const { return bytes_; }
-  // Throws epl::Error where the system refuses.
+  // Throws epl::Error where the system refuses. It holds zeros.
   void open();
   void close();
+
+  // The same without fresh pages, which cost more than what is copied into them: a window that is
+  // closed keeps its pages, and another one of as many bytes, or it itself, is opened with them. It
+  // holds whatever lay there. give_up_pages(): of one that is closed, nobody takes them.
+  void close_and_keep_pages();
+  void open_with_pages_of(WindowMemory& closed);
+  void give_up_pages();
 
   // For tensors over it, which keep the addresses reserved.
   c10::Storage storage();
 
  private:
   WindowMemory(void* mapped, size_t mapped_bytes, char* begin, int64_t bytes);
+  size_t whole() const { return static_cast<size_t>(rounded(bytes_)); }
+  void wish_for_huge_pages() const;
 
   void* const mapped_;
   const size_t mapped_bytes_;
