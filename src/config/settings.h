@@ -17,4 +17,10 @@ inline bool mixes_precisions(const Config& config) {
   return config.get<std::string>("amp.level") == "O1";
 }
 
+// Backward may make values of forward once more.
+inline bool may_recompute(const Config& config) {
+  return !config.get<std::string>("gradient_checkpoint.type").empty() ||
+         config.get<int64_t>("memory.limit") > 0;
+}
+
 }  // namespace epl
