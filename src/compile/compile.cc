@@ -22,6 +22,7 @@
 #include "passes/join_casts.h"
 #include "passes/own_generators.h"
 #include "passes/own_gradients.h"
+#include "passes/pack_masks.h"
 #include "passes/purify.h"
 #include "passes/tied_gradients.h"
 #include "plan/crossings.h"
@@ -265,6 +266,9 @@ StepPasses step_passes(const Config& config, const Placement& placement,
   passes.role.push_back(std::make_unique<DeadCode>());
   // Once more, as above.
   if (pipeline) passes.role.push_back(std::make_unique<AssignChunks>());
+  // Needs chunks, and nobody left who may go; last, since what is chosen to be kept is chosen with
+  // it (recompute_step.cc), which also takes out whatever is not kept so.
+  if (may_recompute(config)) passes.role.push_back(std::make_unique<PackMasks>());
   return passes;
 }
 

@@ -1,17 +1,13 @@
 #include "compile/recompute_step.h"
 
 #include <algorithm>
-#include <map>
+#include <memory>
 #include <optional>
-#include <set>
 
 #include "base/check.h"
+#include "compile/choice_lowering.h"
 #include "compile/device_bytes.h"
-#include "cost/node_cost.h"
-#include "cost/recompute_choice.h"
-#include "cost/recompute_units.h"
-#include "passes/recompute.h"
-#include "plan/crossings.h"
+#include "config/settings.h"
 
 namespace epl {
 namespace {
@@ -24,8 +20,6 @@ struct Asked {
   bool for_least = false;  // as few bytes as can be
   std::optional<int64_t> limit;
   int end_taskgraph = -1;
-
-  bool anything() const { return by_marks || for_least || limit; }
 };
 
 Asked what_is_asked(const Config& config) {
@@ -40,177 +34,95 @@ Asked what_is_asked(const Config& config) {
   return asked;
 }
 
-// Roles of one stage that run the same nodes, and so choose alike.
-struct StageRoles {
-  int stage = 0;
-  std::vector<size_t> roles;
+// Limits are asked for in steps of at most 1/128: so there are few, and the least that any of them
+// can reach is found by asking all of them.
+int64_t level_of(int64_t bytes) {
+  int64_t step = 1;
+  while (bytes / step >= 256) step *= 2;
+  return bytes / step * step;
+}
+
+// A stage while the least is looked for.
+struct Descent {
+  Stage* stage;
+  RecomputeChoice best;
+  int64_t bytes = 0;  // of the best
+  int64_t level = 0;  // that is asked for next
+
+  bool may_go_on() const { return level >= stage->chooser.least_memory().outcome.peak; }
 };
 
-std::vector<ValueId> values_of(const Node& node) {
-  std::vector<ValueId> values;
-  for_each_input(node, [&](ValueId id) { values.push_back(id); });
-  for_each_output(node, [&](ValueId id) { values.push_back(id); });
-  return values;
-}
-
-bool is_same_node(const Node& a, const Node& b) {
-  return a.op.operator_name() == b.op.operator_name() && a.chunk == b.chunk && a.phase == b.phase &&
-         values_of(a) == values_of(b);
-}
-
-// Up to constants and sizes. Parts of a split stage mostly do; where what they have is of another
-// kind, each chooses for itself, which it may: collectives never run again.
-bool have_same_nodes(const Graph& a, const Graph& b) {
-  return &a == &b ||
-         std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(), is_same_node);
-}
-
-std::vector<StageRoles> stages_of(const CompiledStep& step) {
-  std::vector<StageRoles> found;
-  for (size_t role = 0; role < step.placement.role_devices.size(); ++role) {
-    const int stage = step.placement.stage_of(static_cast<int>(role));
-    const auto alike = std::find_if(found.begin(), found.end(), [&](const StageRoles& other) {
-      return other.stage == stage &&
-             have_same_nodes(step.graph_of(other.roles[0]), step.graph_of(role));
-    });
-    if (alike == found.end()) {
-      found.push_back({stage, {role}});
-    } else {
-      alike->roles.push_back(role);
-    }
-  }
-  return found;
-}
-
-// The tasks of a stage as parts of the model, and what they are handed.
-class StageParts {
- public:
-  StageParts(const Graph& whole, const Schedule& schedule, int stage, RecomputeRequest& request)
-      : schedule_(schedule), request_(request) {
-    request.parts.clear();
-    request.in_flight.clear();
-    for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
-      if (schedule.stage_of(chunk) == stage) add_chunk(chunk);
-    }
-    const auto tasks = tasks_of_nodes(request.graph, schedule.splits_backward);
-    for (const ChunkTask& task : tasks) request.part_of_node.push_back(part_of(task));
-    const auto crossings = find_crossings(whole, tasks_of_nodes(whole, schedule.splits_backward));
-    for (const auto& crossing : crossings) add_crossing(crossing);
-    add_batch();
-  }
-
- private:
-  void add_chunk(int chunk) {
-    const auto local = static_cast<int>(request_.in_flight.size());
-    request_.in_flight.push_back(schedule_.in_flight[static_cast<size_t>(chunk)]);
-    for (int kind = 0; kind < (schedule_.splits_backward ? 3 : 2); ++kind) {
-      parts_[{static_cast<Task::Kind>(kind), chunk}] = static_cast<int>(request_.parts.size());
-      request_.parts.push_back({local});
-    }
-  }
-
-  int part_of(const ChunkTask& task) const {
-    const auto found = parts_.find(task);
-    return found == parts_.end() ? -1 : found->second;
-  }
-
-  void add_crossing(const Crossing& crossing) {
-    const int from = part_of(crossing.from);
-    const int to = part_of(crossing.to);
-    for (ValueId id : crossing.values) {
-      if (from >= 0) request_.taken.push_back({id, from});
-      if (to >= 0) request_.given.push_back({id, to});
-    }
-  }
-
-  // Forward of the first chunk is given the batch.
-  void add_batch() {
-    const int first = part_of({});
-    if (first < 0) return;
-    for (const auto& leaf : request_.graph.leaves) {
-      if (leaf.kind == Leaf::Kind::kInput) request_.given.push_back({leaf.value, first});
-    }
-  }
-
-  const Schedule& schedule_;
-  RecomputeRequest& request_;
-  std::map<ChunkTask, int> parts_;
+// A stage while it is looked how many clones can come early.
+struct EarlyCount {
+  Stage* stage;
+  int64_t most = 0;  // bytes
+  size_t fits = 0;   // clones, as was shown
+  size_t above = 0;  // the least that do not fit, or one more than there are
 };
-
-// One stage: what there is to choose, and what was chosen.
-struct StageChoice {
-  StageRoles roles;
-  RecomputeModel model;
-  RecomputeOutcome kept;    // where nothing runs again
-  RecomputeChoice choice;   // none that runs again: all is kept
-  int64_t arena_bytes = 0;  // that the choice may have, by lifetimes
-  bool is_least = false;    // nothing needs fewer bytes
-  int rounds = 0;           // in which it was chosen
-};
-
-std::vector<size_t> nodes_of(const StageChoice& stage) {
-  std::vector<size_t> nodes;
-  for (size_t i = 0; i < stage.choice.again.size(); ++i) {
-    if (stage.choice.again[i]) nodes.push_back(stage.model.operations[i].node);
-  }
-  return nodes;
-}
 
 class Planner {
  public:
-  Planner(CompiledStep& step, const Config& config, const CompileOptions& options,
+  Planner(const CompiledStep& step, const Config& config, const CompileOptions& options,
           const LowerOptions& lowering, const LowerStep& lower)
-      : step_(step),
-        config_(config),
+      : config_(config),
         options_(options),
         lowering_(lowering),
-        lower_(lower),
-        asked_(what_is_asked(config)) {}
+        asked_(what_is_asked(config)),
+        choices_(step, lower),
+        kept_(choices_.run_kept()) {}
 
-  Plan run() {
-    Plan plan = lower_(step_);
-    if (!asked_.anything() || options_.keeps_all) return plan;
+  Lowered run() {
+    if (options_.keeps_all) return std::move(kept_);
     if (asked_.by_marks) check_marks();
-    if (asked_.limit && !asked_.by_marks && fits(plan)) return plan;
-    for (const auto& roles : stages_of(step_)) stages_.push_back(stage(roles, plan));
-    plan = asked_.for_least || asked_.by_marks ? choose_freely() : choose_within(plan);
-    for (const StageChoice& stage : stages_) step_.run_again += nodes_of(stage).size();
-    add_remarks(plan);
-    return plan;
+    if (asked_.limit && !asked_.by_marks && fits(kept_.plan)) return std::move(kept_);
+    for (const auto& roles : stages_of(choices_.packed())) stages_.push_back(make_stage(roles));
+    Lowered chosen = asked_.by_marks    ? choose_by_marks()
+                     : asked_.for_least ? choose_least(all_stages())
+                                        : choose_within();
+    if (is_pipeline()) fill_bubbles(chosen);
+    for (const auto& stage : stages_) chosen.step.run_again += stage->nodes_again().size();
+    add_remarks(chosen.plan);
+    return chosen;
   }
 
  private:
+  bool is_pipeline() const { return !kept_.plan.schedule.stages.empty(); }
+  size_t roles() const { return kept_.step.placement.role_devices.size(); }
+  Lowered lowered() const { return choices_.run(stages_, kept_.plan.schedule); }
+
   void check_marks() const {
     bool any = false;
-    for (size_t role = 0; role < step_.placement.role_devices.size(); ++role) {
-      for (const auto& node : step_.graph_of(role).nodes) any |= node.origin.marked;
+    for (size_t role = 0; role < roles(); ++role) {
+      for (const auto& node : kept_.step.graph_of(role).nodes) any |= node.origin.marked;
     }
     EPL_CHECK(any, "the step marks no tensor to keep that it computes", config_.asked_by(kType),
               "epl::add_to_collection(epl::collections::kCheckpoints, tensor) in the step, or "
               "gradient_checkpoint.type = \"auto\"");
   }
 
-  StageChoice stage(const StageRoles& roles, const Plan& plan) const {
-    RecomputeRequest request{step_.graph_of(roles.roles[0])};
-    request.keeps_gradients = !plan.schedule.stages.empty() || plan.micro_batches > 1;
+  std::unique_ptr<Stage> make_stage(const StageRoles& roles) const {
+    RecomputeRequest request{choices_.packed().graph_of(roles.roles[0])};
+    request.keeps_gradients = is_pipeline() || kept_.plan.micro_batches > 1;
     request.end_taskgraph = asked_.end_taskgraph;
     request.keeps_marked = asked_.by_marks;
     request.machine = lowering_.machine;
     request.backend = lowering_.backend;
-    if (!plan.schedule.stages.empty()) {
-      StageParts(step_.recorded_for(1), plan.schedule, roles.stage, request);
+    if (is_pipeline()) {
+      add_stage(choices_.packed().recorded_for(1), kept_.plan.schedule, roles.stage, request);
     }
-    StageChoice made;
-    made.roles = roles;
-    made.model = recompute_model(request);
-    made.choice.again.assign(made.model.operations.size(), false);
-    made.kept = RecomputeMemory(made.model).measure(made.choice.again);
-    made.choice.outcome = made.kept;
+    auto made = std::make_unique<Stage>(roles, recompute_model(request));
+    made->beside = most_bytes(kept_.plan, roles) - made->kept.peak;
     return made;
   }
 
+  std::vector<Stage*> all_stages() const {
+    std::vector<Stage*> all;
+    for (const auto& stage : stages_) all.push_back(stage.get());
+    return all;
+  }
+
   int64_t bytes(const Plan& plan, size_t role) const {
-    return bytes_of_device(step_.graph_of(role), plan, role, options_, lowering_.zero);
+    return bytes_of_device(kept_.step.graph_of(role), plan, role, options_, lowering_.zero);
   }
 
   int64_t most_bytes(const Plan& plan, const StageRoles& roles) const {
@@ -220,87 +132,139 @@ class Planner {
   }
 
   bool fits(const Plan& plan) const {
-    for (size_t role = 0; role < step_.placement.role_devices.size(); ++role) {
+    for (size_t role = 0; role < roles(); ++role) {
       if (bytes(plan, role) > *asked_.limit) return false;
     }
     return true;
   }
 
-  // The step with what was chosen.
-  CompiledStep applied() const {
-    CompiledStep changed = step_;
-    std::map<Graph*, std::set<size_t>> nodes;
-    for (const StageChoice& stage : stages_) {
-      const std::vector<size_t> again = nodes_of(stage);
-      for (size_t role : stage.roles.roles) {
-        // One of `changed`, which is this function's own.
-        Graph& graph = const_cast<Graph&>(changed.graph_of(role));
-        nodes[&graph].insert(again.begin(), again.end());
+  Lowered choose_by_marks() {
+    for (auto& stage : stages_) stage->choice = stage->chooser.all_again();
+    Lowered made = lowered();
+    for (const auto& stage : stages_) {
+      if (asked_.limit && most_bytes(made.plan, stage->roles) > *asked_.limit) {
+        refuse(made.plan, *stage);
       }
     }
-    for (const auto& [graph, again] : nodes) {
-      if (again.empty()) continue;
-      PassList passes;
-      passes.push_back(
-          std::make_unique<Recompute>(std::vector<size_t>(again.begin(), again.end())));
-      run_passes(*graph, passes);
-    }
-    return changed;
+    return made;
   }
 
-  Plan choose_freely() {
-    for (auto& stage : stages_) {
-      stage.choice = asked_.by_marks ? all_again(stage.model) : least_memory(stage.model);
+  // What is lost between buffers is known when a choice is lowered. So of all choices that a limit
+  // could lead to it is the one that lowers to the least.
+  Lowered choose_least(const std::vector<Stage*>& stages) {
+    std::vector<Descent> descents;
+    for (Stage* stage : stages) {
+      stage->is_least = true;
+      stage->choice = stage->chooser.least_memory();
+      descents.push_back({stage, stage->choice});
     }
-    CompiledStep changed = applied();
-    Plan plan = lower_(changed);
-    for (const auto& stage : stages_) {
-      if (asked_.limit && most_bytes(plan, stage.roles) > *asked_.limit) refuse(plan, stage);
+    const Lowered first = lowered();
+    for (Descent& descent : descents) {
+      descent.bytes = most_bytes(first.plan, descent.stage->roles);
+      descent.level = level_of(descent.bytes - 1 - descent.stage->beside);
     }
-    step_ = std::move(changed);
-    return plan;
+    constexpr int kMostRounds = 16;
+    const auto may_go_on = [](const Descent& descent) { return descent.may_go_on(); };
+    for (int round = 0; round < kMostRounds; ++round) {
+      if (!std::any_of(descents.begin(), descents.end(), may_go_on)) break;
+      go_down(descents);
+    }
+    for (Descent& descent : descents) descent.stage->choice = descent.best;
+    return lowered();
+  }
+
+  void go_down(std::vector<Descent>& descents) {
+    bool any = false;
+    for (Descent& descent : descents) {
+      Stage& stage = *descent.stage;
+      const bool may = descent.may_go_on();
+      stage.choice = may ? stage.chooser.cheapest_within(descent.level) : descent.best;
+      any |= stage.choice.again != descent.best.again;
+      descent.level = level_of(descent.level - 1);
+    }
+    if (!any) return;
+    const Lowered tried = lowered();
+    for (Descent& descent : descents) {
+      const int64_t now = most_bytes(tried.plan, descent.stage->roles);
+      if (now >= descent.bytes) continue;
+      descent.best = descent.stage->choice;
+      descent.bytes = now;
+      descent.level = std::min(descent.level, level_of(now - 1 - descent.stage->beside));
+    }
   }
 
   // What else a device holds, and what is lost between buffers, is known when the choice is
   // lowered: where that is too much, the next choice gets as much less.
-  Plan choose_within(const Plan& kept) {
+  Lowered choose_within() {
     for (auto& stage : stages_) {
-      const int64_t beside = most_bytes(kept, stage.roles) - stage.kept.peak;
-      stage.arena_bytes = *asked_.limit - beside;
-      if (most_bytes(kept, stage.roles) > *asked_.limit) choose(stage);
+      if (most_bytes(kept_.plan, stage->roles) <= *asked_.limit) continue;
+      stage->values = level_of(*asked_.limit - stage->beside);
+      choose(*stage);
     }
     for (;;) {
-      CompiledStep changed = applied();
-      Plan plan = lower_(changed);
-      bool all_fit = true;
+      Lowered made = lowered();
+      std::vector<Stage*> too_large;
       for (auto& stage : stages_) {
-        const int64_t over = most_bytes(plan, stage.roles) - *asked_.limit;
+        const int64_t over = most_bytes(made.plan, stage->roles) - *asked_.limit;
         if (over <= 0) continue;
-        all_fit = false;
-        if (stage.is_least) refuse(plan, stage);
-        stage.arena_bytes -= over;
-        choose(stage);
+        if (stage->is_least) refuse(made.plan, *stage);
+        stage->values = level_of(stage->values - over);
+        if (!choose(*stage)) too_large.push_back(stage.get());
       }
-      if (!all_fit) continue;
-      step_ = std::move(changed);
-      return plan;
+      // Where nothing fits it is the least that there is, which then has to do.
+      if (!too_large.empty()) made = choose_least(too_large);
+      if (fits(made.plan)) return made;
     }
   }
 
-  // Where nothing fits it is the least that there is, which then has to do. Each round takes bytes
-  // away, and few are needed: after some the least is taken as well.
-  static void choose(StageChoice& stage) {
+  // Whether there is a choice of so many bytes. Each round takes some away, and few are needed:
+  // after some the least is taken.
+  static bool choose(Stage& stage) {
     constexpr int kMostRounds = 5;
-    const bool tries = ++stage.rounds < kMostRounds;
-    stage.choice =
-        tries ? cheapest_within(stage.model, stage.arena_bytes) : least_memory(stage.model);
-    stage.is_least = !tries || !stage.choice.fits;
+    if (++stage.rounds > kMostRounds) return false;
+    RecomputeChoice found = stage.chooser.cheapest_within(stage.values);
+    if (!found.fits && stage.rounds > 1) return false;
+    stage.choice = std::move(found);
+    return true;
   }
 
-  [[noreturn]] void refuse(const Plan& plan, const StageChoice& stage) const {
+  // What is made again without the gradient of the next stage is made while that is on its way, as
+  // far as it takes no more memory: within the limit, or than the device needs without that. By
+  // halves, since more of it takes more.
+  void fill_bubbles(Lowered& chosen) {
+    std::vector<EarlyCount> counts;
+    for (const auto& stage : stages_) {
+      const int64_t most = asked_.limit ? *asked_.limit : most_bytes(chosen.plan, stage->roles);
+      const size_t clones = choices_.early_at_most(*stage, chosen);
+      if (clones > 0) counts.push_back({stage.get(), most, 0, clones + 1});
+    }
+    constexpr int kMostRounds = 6;
+    for (int round = 0; round < kMostRounds; ++round) {
+      bool any = false;
+      for (EarlyCount& count : counts) {
+        count.stage->early = round == 0 ? count.above - 1 : (count.fits + count.above) / 2;
+        any |= count.stage->early > count.fits;
+      }
+      if (!any) break;
+      const Lowered tried = lowered();
+      for (EarlyCount& count : counts) {
+        const bool fits = most_bytes(tried.plan, count.stage->roles) <= count.most;
+        (fits ? count.fits : count.above) = count.stage->early;
+      }
+    }
+    for (EarlyCount& count : counts) count.stage->early = count.fits;
+    if (counts.empty()) return;
+    Lowered filled = lowered();
+    const bool all_fit = std::all_of(counts.begin(), counts.end(), [&](const EarlyCount& count) {
+      return most_bytes(filled.plan, count.stage->roles) <= count.most;
+    });
+    if (all_fit) chosen = std::move(filled);
+  }
+
+  [[noreturn]] void refuse(const Plan& plan, const Stage& stage) const {
     const int64_t most = most_bytes(plan, stage.roles);
     const std::string where =
-        step_.placement.stages() > 1 ? concat(" of stage ", stage.roles.stage) : std::string();
+        kept_.step.placement.stages() > 1 ? concat(" of stage ", stage.roles.stage) : std::string();
     const std::string how = asked_.by_marks ? "with what the program marked to be kept"
                                             : "with everything made again that may be";
     throw Error(concat("a device", where, " needs at least ", most, " bytes ", how,
@@ -311,41 +275,46 @@ class Planner {
                        ", or what trainer.what_fits(batch, limit) finds"));
   }
 
-  double seconds_of(const StageChoice& stage) const {
+  double seconds_of(const Stage& stage) const {
     double seconds = 0;
     for (const auto& operation : stage.model.operations) seconds += operation.seconds;
     return seconds;
   }
 
   void add_remarks(Plan& plan) const {
-    for (const StageChoice& stage : stages_) {
-      const size_t again = nodes_of(stage).size();
+    for (const auto& each : stages_) {
+      const Stage& stage = *each;
+      const size_t again = stage.nodes_again().size();
       if (again == 0) continue;
       const double total = seconds_of(stage);
       const auto permille =
           total > 0 ? static_cast<int64_t>(1000 * stage.choice.outcome.seconds / total) : 0;
-      plan.remarks.push_back(concat(
-          step_.placement.stages() > 1 ? concat("stage ", stage.roles.stage, ": ") : std::string(),
-          again, " operators run again in backward, about ", permille / 10, ".", permille % 10,
-          " % of a step; values take ", stage.choice.outcome.peak, " bytes at most, ",
-          stage.kept.peak, " if all were kept"));
+      plan.remarks.push_back(
+          concat(kept_.step.placement.stages() > 1 ? concat("stage ", stage.roles.stage, ": ")
+                                                   : std::string(),
+                 again, " operators run again in backward, about ", permille / 10, ".",
+                 permille % 10, " % of a step; values take ", stage.choice.outcome.peak,
+                 " bytes at most, ", stage.kept.peak, " if all were kept"));
     }
   }
 
-  CompiledStep& step_;
   const Config& config_;
   const CompileOptions& options_;
   const LowerOptions& lowering_;
-  const LowerStep& lower_;
   const Asked asked_;
-  std::vector<StageChoice> stages_;
+  const ChoiceLowering choices_;
+  Lowered kept_;  // nothing runs again
+  Stages stages_;
 };
 
 }  // namespace
 
 Plan lower_within_memory(CompiledStep& step, const Config& config, const CompileOptions& options,
                          const LowerOptions& lowering, const LowerStep& lower) {
-  return Planner(step, config, options, lowering, lower).run();
+  if (!may_recompute(config)) return lower(step);
+  Lowered made = Planner(step, config, options, lowering, lower).run();
+  step = std::move(made.step);
+  return std::move(made.plan);
 }
 
 }  // namespace epl

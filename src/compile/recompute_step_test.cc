@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/check.h"
 #include "config/test_environment.h"
 #include "cost/recompute_units.h"
 #include "plan/memory.h"
@@ -77,6 +78,19 @@ TEST(MemoryLimit, IsKeptByTheArenaAndAllElseThatADeviceHolds) {
                 }),
                 testing::HasSubstr("memory.limit"))
         << model.name;
+  }
+}
+
+// Whoever asks for the least memory has the least that a limit can enforce.
+TEST(MemoryLimit, CanBeKeptDownToWhatAutoNeeds) {
+  for (const auto& model : models::all_steps()) {
+    const int64_t least = compiled(model, {{"gradient_checkpoint.type", "auto"}}).device_bytes;
+    EXPECT_EQ(compiled(model, {{"memory.limit", least}}).device_bytes, least) << model.name;
+    for (const int64_t below : {least - 1, least * 99 / 100, least * 95 / 100}) {
+      const std::string text = error_of([&] { compiled(model, {{"memory.limit", below}}); });
+      EXPECT_THAT(text, testing::HasSubstr(concat("needs at least ", least, " bytes")))
+          << model.name << ", " << below;
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "plan/lower.h"
 
+#include <algorithm>
+
 #include "plan/program_parts.h"
 #include "plan/role_segments.h"
 #include "plan/short_gradients.h"
@@ -10,6 +12,32 @@
 
 namespace epl {
 namespace {
+
+// How many calls a segment begins with that touch nothing of what is received: they run while that
+// is on its way. None where no call reads it: then it is handed on.
+int calls_before(const std::vector<Instruction>& receives, const Program& program, int segment) {
+  const auto& slots = program.slots;
+  const auto shares_memory = [&](SlotId a, SlotId b) {
+    const Slot& one = slots[static_cast<size_t>(a)];
+    const Slot& other = slots[static_cast<size_t>(b)];
+    const bool in_arena = one.where == Slot::Where::kArena && other.where == Slot::Where::kArena;
+    return a == b || (in_arena && one.index == other.index);
+  };
+  const auto is_received = [&](SlotId slot) {
+    return std::any_of(receives.begin(), receives.end(), [&](const Instruction& receive) {
+      return std::any_of(receive.slots.begin(), receive.slots.end(),
+                         [&](SlotId received) { return shares_memory(slot, received); });
+    });
+  };
+  const auto& calls = program.segments[static_cast<size_t>(segment)].calls;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    bool touches = false;
+    for_each_operand(calls[i], [&](SlotId slot) { touches |= is_received(slot); });
+    for_each_result(calls[i], [&](SlotId slot) { touches |= is_received(slot); });
+    if (touches) return static_cast<int>(i);
+  }
+  return 0;
+}
 
 class Lowering {
  public:
@@ -78,13 +106,21 @@ class Lowering {
     const TaskSegments& segments = segments_[role].chunks.at(task.chunk).of(task.micro_batch);
     auto& instructions = plan_.programs[role].instructions;
     if (here == ChunkTask{}) instructions.push_back(load(role, task, segments));
+    std::vector<Instruction> receives;
     for (size_t i = 0; i < plan_.transfers.size(); ++i) {
       if (!(crossing(i).to == here) || plan_.transfers[i].to != program) continue;
-      instructions.push_back(move(Instruction::Kind::kReceive, i, task, segments));
+      receives.push_back(move(Instruction::Kind::kReceive, i, task, segments));
     }
     Instruction run;
     run.micro_batch = task.micro_batch;
     run.segment = segments.segments[static_cast<size_t>(task.kind)];
+    if (task.kind != Task::Kind::kForward) {
+      run.end_call = calls_before(receives, plan_.programs[role], run.segment);
+      if (run.end_call > 0) instructions.push_back(run);
+      run.first_call = run.end_call;
+      run.end_call = Instruction::kToTheEnd;
+    }
+    for (Instruction& receive : receives) instructions.push_back(std::move(receive));
     add_run(role, here, run);
     for (size_t i = 0; i < plan_.transfers.size(); ++i) {
       if (!(crossing(i).from == here) || plan_.transfers[i].from != program) continue;

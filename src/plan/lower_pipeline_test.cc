@@ -44,6 +44,25 @@ const char* const kTied = R"(graph
   %9: f32[4] = aten::mul.Tensor(%8, %0) {backward 0}
   return loss %5, gradient "w" %9, gradient "w" %7)";
 
+// Backward of chunk 0 makes tanh(x * w) again before it reads what chunk 1 sends.
+const char* const kAgain = R"(graph
+  %0: f32[4] = input 0
+  %1: f32[] = seed
+  %2: f32[4] = parameter "w"
+  %3: f32[4] = parameter "v"
+  %4: f32[4] = aten::mul.Tensor(%0, %2) {forward 0}
+  %5: f32[4] = aten::tanh(%4) {forward 0}
+  %6: f32[4] = aten::mul.Tensor(%5, %3) {forward 1}
+  %7: f32[] = aten::sum(%6, none) {forward 1}
+  %8: f32[4]{0} @%1 = aten::expand(%1, [4], false) {backward 1}
+  %9: f32[4] = aten::mul.Tensor(%8, %5) {backward 1}
+  %10: f32[4] = aten::mul.Tensor(%8, %3) {backward 1}
+  %11: f32[4] = aten::mul.Tensor(%0, %2) {backward 0}
+  %12: f32[4] = aten::tanh(%11) {backward 0}
+  %13: f32[4] = aten::tanh_backward(%10, %12) {backward 0}
+  %14: f32[4] = aten::mul.Tensor(%13, %0) {backward 0}
+  return loss %7, gradient "w" %14, gradient "v" %9)";
+
 struct Request {
   std::string strategy = "PreferBackward";
   int micro_batches = 2;
@@ -87,6 +106,29 @@ TEST(LowerPipeline, MakesPlansWhoseTextIsReadBack) {
 TEST(LowerPipeline, PrintsNoViewWhereThereIsNoSlot) {
   const std::string text = print_plan(lowered(kTwoChunks, {}));
   EXPECT_EQ(text.find("\n    _"), std::string::npos) << text;
+}
+
+TEST(LowerPipeline, ReceivesBehindWhatDoesNotNeedIt) {
+  for (const char* strategy : {"PreferBackward", "PreferForward", "ZeroBubble"}) {
+    for (int replicas : {1, 2}) {
+      const Plan plan = lowered(kAgain, {strategy, 3, replicas});
+      const auto& each = plan.programs[0].instructions;
+      int receives = 0;
+      for (size_t i = 0; i < each.size(); ++i) {
+        if (each[i].kind != Instruction::Kind::kReceive) continue;
+        ++receives;
+        ASSERT_GT(i, 0U);
+        EXPECT_EQ(each[i - 1].kind, Instruction::Kind::kRun);
+        EXPECT_EQ(each[i - 1].first_call, 0);
+        EXPECT_EQ(each[i - 1].end_call, 2) << "mul and tanh\n" << instructions(plan, 0);
+        EXPECT_EQ(each[i - 1].micro_batch, each[i].micro_batch);
+        EXPECT_EQ(each[i + 1].first_call, 2);
+        EXPECT_EQ(each[i + 1].segment, each[i - 1].segment);
+      }
+      EXPECT_EQ(receives, 3);
+      EXPECT_EQ(test_plan::describe(parse_plan(print_plan(plan))), test_plan::describe(plan));
+    }
+  }
 }
 
 TEST(LowerPipeline, GivesEachStageItsProgram) {

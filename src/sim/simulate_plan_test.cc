@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "ir/text.h"
+#include "passes/bring_forward.h"
 #include "plan/test_lower.h"
 #include "program/parse.h"
 #include "program/text.h"
@@ -144,6 +145,40 @@ TEST(SimulatePlan, HidesReductionsBehindWhatIsComputed) {
   EXPECT_EQ(last.back().kind, Span::Kind::kUpdate);
   EXPECT_EQ(last[last.size() - 2].kind, Span::Kind::kCommunication);
   EXPECT_EQ(timeline.devices[1].spans.back().begin, last.back().begin) << "updates wait for all";
+}
+
+// The first stage has read what it receives before it makes a value again; or makes it before.
+TEST(SimulatePlan, FillsTheBubbleWithWhatRunsAgain) {
+  Graph graph = parse_graph(R"(graph
+  %0: f32[65536] = input 0
+  %1: f32[] = seed
+  %2: f32[65536] = parameter "w"
+  %3: f32[65536] = parameter "v"
+  %4: f32[65536] = aten::mul.Tensor(%0, %2) {forward 0}
+  %5: f32[65536] = aten::tanh(%4) {forward 0}
+  %6: f32[65536] = aten::mul.Tensor(%5, %3) {forward 1}
+  %7: f32[] = aten::sum(%6, none) {forward 1}
+  %8: f32[65536]{0} @%1 = aten::expand(%1, [65536], false) {backward 1}
+  %9: f32[65536] = aten::mul.Tensor(%8, %5) {backward 1}
+  %10: f32[65536] = aten::mul.Tensor(%8, %3) {backward 1}
+  %15: f32[65536] = aten::neg(%10) {backward 0}
+  %11: f32[65536] = aten::mul.Tensor(%0, %2) {backward 0}
+  %12: f32[65536] = aten::tanh(%11) {backward 0}
+  %13: f32[65536] = aten::tanh_backward(%15, %12) {backward 0}
+  %14: f32[65536] = aten::mul.Tensor(%13, %0) {backward 0}
+  return loss %7, gradient "w" %14, gradient "v" %9)");
+  const auto seconds = [&] {
+    ScheduleRequest asked;
+    asked.strategy = "PreferBackward";
+    asked.stages = 2;
+    LowerOptions options;
+    options.micro_batches = 2;
+    return simulate(lower_stages(graph, asked, options)).seconds;
+  };
+  const double behind = seconds();
+  for (Node& node : graph.nodes) node.chunk = node.taskgraph;
+  ASSERT_TRUE(BringForward({8, 9}).run(graph));
+  EXPECT_LT(seconds(), behind);
 }
 
 TEST(SimulatePlan, ShowsForwardAndBackwardOfOneSegment) {

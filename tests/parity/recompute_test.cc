@@ -2,6 +2,8 @@
 // keeps all. Every model, by marks, by EPL's own choice and under three limits, in every layout.
 #include <regex>
 
+#include "program/parse.h"
+#include "sim/simulate_plan.h"
 #include "tests/models/mlp.h"
 #include "tests/models/programs.h"
 #include "tests/parity/on_devices.h"
@@ -254,6 +256,51 @@ TEST(Checkpoints, TakeLessMemory) {
   EXPECT_EQ(kept, same);
   EXPECT_LT(marked, kept * 9 / 10);
   EXPECT_LE(least, marked);
+}
+
+TEST(Checkpoints, KeepMasksAsTruthValues) {
+  const std::string all = plan_of(deep(6, false), wide_rows, {});
+  EXPECT_EQ(all.find("b8["), std::string::npos);
+  const std::string least = plan_of(deep(6, false), wide_rows, {{kType, "auto"}});
+  EXPECT_NE(least.find("b8["), std::string::npos) << least;
+  // Where all fits nothing is packed.
+  EXPECT_EQ(plan_of(deep(6, false), wide_rows, {{kLimit, "1GiB"}}), all);
+}
+
+// The plan with each receive in front of all that its task runs.
+Plan with_receives_first(Plan plan) {
+  for (auto& program : plan.programs) {
+    auto& each = program.instructions;
+    for (size_t i = 1; i < each.size(); ++i) {
+      const bool swaps = each[i].kind == Instruction::Kind::kReceive &&
+                         each[i - 1].kind == Instruction::Kind::kRun &&
+                         each[i - 1].micro_batch == each[i].micro_batch &&
+                         each[i - 1].end_call != Instruction::kToTheEnd;
+      if (swaps) std::swap(each[i], each[i - 1]);
+    }
+  }
+  return plan;
+}
+
+// Of two stages the first makes values again while the second has the gradient.
+TEST(Checkpoints, FillTheBubbleOfAPipeline) {
+  const OnDevices devices(2);
+  const MakeProgram make = [] {
+    auto net = std::make_shared<Deep>(8);
+    return program(net, sgd(*net, 0.1), [net](const Batch& batch) {
+      torch::Tensor x = batch[0];
+      for (size_t i = 0; i < 8; ++i) {
+        const With scope(stage(i < 4 ? 0 : 1));
+        x = torch::tanh(net->linear[i]->forward(x)) + torch::sigmoid(x);
+      }
+      return cross_entropy(x, batch[1]);
+    });
+  };
+  const Plan plan = parse_plan(plan_of(
+      make, wide_rows,
+      {{kType, "auto"}, {"pipeline.num_micro_batch", 4}, {"pipeline.strategy", "PreferBackward"}}));
+  const Plan waits = with_receives_first(plan);
+  EXPECT_LT(simulate(plan).seconds, simulate(waits).seconds);
 }
 
 TEST(Checkpoints, KeepWhatIsMarked) {
