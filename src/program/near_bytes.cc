@@ -1,6 +1,7 @@
 #include "program/near_bytes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "program/bytes_moved.h"
 
@@ -13,26 +14,27 @@ int64_t near_bytes(const Program& program, int leaf, bool states) {
   return pages * kHomePageBytes * (states ? own.states : 1);
 }
 
-int64_t most_near(const Program& program) {
-  int64_t near = 0;
-  int64_t going = 0;  // stored since the last use
-  int64_t most = 0;
-  for (const Instruction& each : program.instructions) {
-    const bool uses =
-        each.kind == Instruction::Kind::kRun || each.kind == Instruction::Kind::kUpdate;
-    if (uses) going = 0;
-    if (!is_of_offload(each.kind) || each.kind == Instruction::Kind::kWait) continue;
-    int64_t bytes = 0;
-    for (int leaf : each.leaves) bytes += near_bytes(program, leaf, each.states);
-    if (each.kind == Instruction::Kind::kStore) {
-      near -= bytes;
-      going += bytes;
-    } else {
-      near += bytes;
-      most = std::max(most, near + going);
-    }
+void NearBytes::play(const Instruction& instruction) {
+  const Instruction::Kind kind = instruction.kind;
+  if (kind == Instruction::Kind::kRun || kind == Instruction::Kind::kUpdate) going_ = 0;
+  if (!is_of_offload(kind) || kind == Instruction::Kind::kWait) return;
+  int64_t bytes = 0;
+  for (int leaf : instruction.leaves) bytes += near_bytes(program_, leaf, instruction.states);
+  if (kind == Instruction::Kind::kStore) {
+    near_ -= bytes;
+    going_ += bytes;
+  } else {
+    near_ += bytes;
+    most_ = std::max(most_, near_ + going_);
   }
-  return most;
+}
+
+int64_t NearBytes::take_most() { return std::exchange(most_, near_ + going_); }
+
+int64_t most_near(const Program& program) {
+  NearBytes near(program);
+  for (const Instruction& each : program.instructions) near.play(each);
+  return near.take_most();
 }
 
 }  // namespace epl
