@@ -61,6 +61,17 @@ std::set<std::string> not_brought_by(const Plan& plan) {
   return names;
 }
 
+int states_kept(const Model& model, const at::Tensor& parameter) {
+  int kept = 0;
+  for (size_t index : model.optimizers_of(parameter)) {
+    const ModelOptimizer& optimizer = *model.optimizers()[index];
+    if (optimizer.row() == nullptr) continue;
+    const size_t group = optimizer.listed()[model.number_of(parameter, index)].group;
+    kept += static_cast<int>(optimizer.row()->tensor_count(optimizer.options(group)));
+  }
+  return kept;
+}
+
 }  // namespace
 
 Offload::Level Offload::level_of(const Config& config) {
@@ -141,30 +152,19 @@ void Offload::take_in_states() {
   }
 }
 
-int Offload::states_kept(const at::Tensor& parameter) const {
-  int kept = 0;
-  for (size_t index : model_.optimizers_of(parameter)) {
-    const ModelOptimizer& optimizer = *model_.optimizers()[index];
-    if (optimizer.row() == nullptr) continue;
-    const size_t group = optimizer.listed()[model_.number_of(parameter, index)].group;
-    kept += static_cast<int>(optimizer.row()->tensor_count(optimizer.options(group)));
-  }
-  return kept;
-}
-
 void Offload::reserve_states() {
   int64_t bytes = 0;
   for (const auto& [name, parameter] : model_.parameters()) {
     if (!homes_.has(parameter)) continue;
     const auto there = static_cast<int>(model_.states_of(parameter).size());
-    const int missing = std::max(0, states_kept(parameter) - there);
+    const int missing = std::max(0, states_kept(model_, parameter) - there);
     bytes += missing * HomeFile::rounded(static_cast<int64_t>(parameter.nbytes()));
   }
   homes_.reserve(bytes);
 }
 
-std::map<std::string, Offload::Resting> Offload::resting() const {
-  std::map<std::string, Resting> found;
+Offload::RestingByName Offload::resting() const {
+  RestingByName found;
   for (const bool trained : {true, false}) {
     for (const auto& [name, parameter] : trained ? model_.parameters() : model_.untrained()) {
       if (homes_.has(parameter)) found[name] = {parameter, trained};
@@ -173,17 +173,33 @@ std::map<std::string, Offload::Resting> Offload::resting() const {
   return found;
 }
 
-CompileOptions::Offloaded Offload::offloaded(const Config& config) const {
+CompileOptions::Offloaded Offload::offloaded_of(const RestingByName& resting, const Config& config,
+                                                const Model& model) {
   CompileOptions::Offloaded offloaded;
   const bool with_states = level_of(config) == Level::kStates;
-  for (const auto& [name, each] : resting()) {
+  for (const auto& [name, each] : resting) {
     const bool brings_states = with_states && each.trained;
-    offloaded.parameters.emplace(name, brings_states ? states_kept(each.parameter) : 0);
+    offloaded.parameters.emplace(name, brings_states ? states_kept(model, each.parameter) : 0);
   }
-  for (const auto& optimizer : model_.optimizers()) {
+  for (const auto& optimizer : model.optimizers()) {
     offloaded.updates_apart &= optimizer->row() != nullptr;
   }
   return offloaded;
+}
+
+CompileOptions::Offloaded Offload::offloaded(const Config& config) const {
+  return offloaded_of(resting(), config, model_);
+}
+
+CompileOptions::Offloaded Offload::would_be_offloaded(const Config& config, const Model& model) {
+  const MemoryUsers users = users_of_storages(model);
+  RestingByName found;
+  for (const bool trained : {true, false}) {
+    for (const auto& [name, parameter] : trained ? model.parameters() : model.untrained()) {
+      if (why_it_stays(parameter, users).empty()) found[name] = {parameter, trained};
+    }
+  }
+  return offloaded_of(found, config, model);
 }
 
 void Offload::add_remarks(Plan& plan) const {
