@@ -61,8 +61,14 @@ struct MemoryReport {
     // When most lives: "aten::addmm.out, backward of micro batch 0".
     std::string peak_at;
     std::string workspace_at;  // the operator whose kernel holds most; empty where none holds any
-    // What lives on it, operator by operator, from the begin of a step to its update.
+    // What lives on it, operator by operator, from the begin of a step to its last update. Of what
+    // rests in a file it has what is near at the time, of which the worker has the most.
     std::vector<MemoryBytes> over_time;
+    struct Phase {
+      std::string name;  // "forward", "backward", "update"
+      size_t begin = 0;  // of over_time
+    };
+    std::vector<Phase> phases;
     // Most bytes that it held in the last step, by its account; none before a step was replayed,
     // and of devices of other workers.
     std::optional<int64_t> measured;
@@ -90,6 +96,7 @@ struct MemoryReport {
 
 // A picture (SVG) of memory over the time of a step: one for each report, with its title, all to
 // one scale. Below what the devices of worker 0 share, above it what lives on its first device.
+// Time goes by operators: a phase is as wide as it has many, an update at least an eighth of all.
 // `limit`: a line at so many bytes; 0: none.
 std::string memory_svg(const std::vector<std::pair<std::string, MemoryReport>>& reports,
                        int64_t limit = 0);
@@ -102,7 +109,8 @@ struct FittingChange {
   int64_t bytes = 0;
   double seconds_vs_now = 1;  // estimated time of a step, in times of the first row's
   bool fits = false;
-  // A training gives other numbers, beyond the order in which sums are made and random numbers drawn.
+  // A training gives other numbers, beyond the order in which sums are made and random numbers
+  // drawn.
   bool changes_numbers = false;
   std::string note;
 

@@ -17,7 +17,6 @@ inline bool mixes_precisions(const Config& config) {
   return config.get<std::string>("amp.level") == "O1";
 }
 
-<<<<<<< HEAD
 // Workers, and devices of a worker, keep the sums of the gradients that they update, and no others.
 // With "v2" only where that gives the bits of data parallelism: sums over several micro batches
 // would have another order.
@@ -29,12 +28,12 @@ inline bool cuts_gradients(const Config& config) {
 // Workers of a role keep parts of its parameters, not only of their optimizers' states.
 inline bool cuts_parameters(const Config& config) {
   return config.get<std::string>("zero.level") == "v2";
-=======
+}
+
 // Backward may make values of forward once more.
 inline bool may_recompute(const Config& config) {
   return !config.get<std::string>("gradient_checkpoint.type").empty() ||
          config.get<int64_t>("memory.limit") > 0;
->>>>>>> helperC
 }
 
 }  // namespace epl

@@ -72,6 +72,25 @@ bool lies_in_file(const torch::Tensor& tensor) {
   return HomeFile::is_home(tensor.storage().data_ptr());
 }
 
+// A trainer that was made without is told what it would need: as one says that was made with it.
+TEST_F(OffloadTest, IsOneOfTheChangesThatWhatFitsTries) {
+  for (const char* level : {"v0", "v1"}) {
+    begin(level);
+    SmallTask offloaded;
+    const int64_t needs = offloaded.trainer().what_fits(rows(4), 1).rows.at(0).bytes;
+    begin("");
+    SmallTask task;
+    Trainer trainer = task.trainer();
+    const FittingReport report = trainer.what_fits(rows(4), 1);
+    const std::string name = std::string("offload.level = \"") + level + "\"";
+    const auto row = std::find_if(report.rows.begin(), report.rows.end(),
+                                  [&](const FittingChange& each) { return each.str() == name; });
+    ASSERT_NE(row, report.rows.end()) << report.str();
+    EXPECT_EQ(row->bytes, needs) << report.str();
+    EXPECT_FALSE(lies_in_file(task.net->parameters()[0]));
+  }
+}
+
 TEST_F(OffloadTest, ParametersAndStatesRestInTheFile) {
   for (const char* level : {"v0", "v1"}) {
     begin(level);

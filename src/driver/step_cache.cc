@@ -278,9 +278,11 @@ CompileOptions StepCache::compile_options(const Config& config, const Graph& rec
   if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
   options.states_of = states_kept(subject_.model);
   const bool offloads = !config.get<std::string>("offload.level").empty();
-  EPL_CHECK(!offloads || subject_.offload != nullptr, "nothing of this trainer is offloaded",
-            config.asked_by("offload.level"), "a trainer that is made with it");
-  if (offloads) options.offloaded = subject_.offload->offloaded(config, recorded);
+  if (offloads) {
+    options.offloaded = subject_.offload != nullptr
+                            ? subject_.offload->offloaded(config, recorded)
+                            : Offload::would_be_offloaded(config, subject_.model, recorded);
+  }
   options.updated_whole = updated_whole(subject_.model);
   // In one worker all pieces are at hand, however a step cuts.
   if (subject_.job.workers() == nullptr) return options;

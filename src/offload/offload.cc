@@ -40,14 +40,13 @@ bool is_of_libtorch(const c10::DataPtr& memory) {
 }
 
 // Empty where a parameter may rest elsewhere.
-std::string why_it_stays(const at::Tensor& parameter, const MemoryUsers& users,
-                         const TensorHomes& homes) {
+std::string why_it_stays(const at::Tensor& parameter, const MemoryUsers& users) {
   if (!is_dense_on_cpu(parameter)) return "it is no dense tensor in memory of LibTorch's";
   if (users.at(parameter.storage().unsafeGetStorageImpl()) > 1) {
     return "another tensor of the model lies in its memory";
   }
   if (!is_of_libtorch(parameter.storage().data_ptr())) return "its memory is the program's own";
-  return homes.why_not(parameter);
+  return "";
 }
 
 // Where the memory begins in which two tensors of a step lie, whatever storages they have: a window
@@ -82,6 +81,17 @@ std::set<std::string> not_brought_by(const Plan& plan) {
     }
   }
   return names;
+}
+
+int states_kept(const Model& model, const at::Tensor& parameter) {
+  int kept = 0;
+  for (size_t index : model.optimizers_of(parameter)) {
+    const ModelOptimizer& optimizer = *model.optimizers()[index];
+    if (optimizer.row() == nullptr) continue;
+    const size_t group = optimizer.listed()[model.number_of(parameter, index)].group;
+    kept += static_cast<int>(optimizer.row()->tensor_count(optimizer.options(group)));
+  }
+  return kept;
 }
 
 }  // namespace
@@ -158,7 +168,8 @@ void Offload::take_in_parameters() {
   const MemoryUsers users = users_of_storages(model_);
   std::vector<at::Tensor> taken;
   for (const auto& [name, tensor] : asked) {
-    const std::string why = why_it_stays(tensor, users, homes_);
+    std::string why = why_it_stays(tensor, users);
+    if (why.empty()) why = homes_.why_not(tensor);
     if (why.empty()) {
       taken.push_back(tensor);
     } else {
@@ -188,30 +199,19 @@ void Offload::take_in_states() {
   }
 }
 
-int Offload::states_kept(const at::Tensor& parameter) const {
-  int kept = 0;
-  for (size_t index : model_.optimizers_of(parameter)) {
-    const ModelOptimizer& optimizer = *model_.optimizers()[index];
-    if (optimizer.row() == nullptr) continue;
-    const size_t group = optimizer.listed()[model_.number_of(parameter, index)].group;
-    kept += static_cast<int>(optimizer.row()->tensor_count(optimizer.options(group)));
-  }
-  return kept;
-}
-
 void Offload::reserve_states() {
   int64_t bytes = 0;
   for (const auto& [name, parameter] : model_.parameters()) {
     if (!homes_.has(parameter)) continue;
     const auto there = static_cast<int>(model_.states_of(parameter).size());
-    const int missing = std::max(0, states_kept(parameter) - there);
+    const int missing = std::max(0, states_kept(model_, parameter) - there);
     bytes += missing * HomeFile::rounded(static_cast<int64_t>(parameter.nbytes()));
   }
   homes_.reserve(bytes);
 }
 
-std::map<std::string, Offload::Resting> Offload::resting() const {
-  std::map<std::string, Resting> found;
+Offload::RestingByName Offload::resting() const {
+  RestingByName found;
   for (const bool trained : {true, false}) {
     for (const auto& [name, parameter] : trained ? model_.parameters() : model_.untrained()) {
       if (homes_.has(parameter)) found[name] = {parameter, trained};
@@ -220,24 +220,41 @@ std::map<std::string, Offload::Resting> Offload::resting() const {
   return found;
 }
 
-CompileOptions::Offloaded Offload::offloaded(const Config& config, const Graph& recorded) const {
+CompileOptions::Offloaded Offload::offloaded_of(const RestingByName& resting, const Config& config,
+                                                const Model& model, const Graph& recorded) {
   CompileOptions::Offloaded offloaded;
-  offloaded.windows = homes_.has_windows();
+  offloaded.windows = config.get<std::string>(kPath).empty();
   const bool with_states = level_of(config) == Level::kStates;
   const std::set<const void*> shared =
-      homes_.has_windows() ? shared_in(recorded) : std::set<const void*>();
-  for (const auto& [name, each] : resting()) {
+      offloaded.windows ? shared_in(recorded) : std::set<const void*>();
+  for (const auto& [name, each] : resting) {
     if (shared.count(each.parameter.storage().data()) != 0) {
       offloaded.staying.emplace(name, "another tensor of the step lies in its memory");
       continue;
     }
     const bool brings_states = with_states && each.trained;
-    offloaded.parameters.emplace(name, brings_states ? states_kept(each.parameter) : 0);
+    offloaded.parameters.emplace(name, brings_states ? states_kept(model, each.parameter) : 0);
   }
-  for (const auto& optimizer : model_.optimizers()) {
+  for (const auto& optimizer : model.optimizers()) {
     offloaded.updates_apart &= optimizer->row() != nullptr;
   }
   return offloaded;
+}
+
+CompileOptions::Offloaded Offload::offloaded(const Config& config, const Graph& recorded) const {
+  return offloaded_of(resting(), config, model_, recorded);
+}
+
+CompileOptions::Offloaded Offload::would_be_offloaded(const Config& config, const Model& model,
+                                                      const Graph& recorded) {
+  const MemoryUsers users = users_of_storages(model);
+  RestingByName found;
+  for (const bool trained : {true, false}) {
+    for (const auto& [name, parameter] : trained ? model.parameters() : model.untrained()) {
+      if (why_it_stays(parameter, users).empty()) found[name] = {parameter, trained};
+    }
+  }
+  return offloaded_of(found, config, model, recorded);
 }
 
 void Offload::add_remarks(Plan& plan) const {

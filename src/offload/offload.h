@@ -43,6 +43,9 @@ class Offload {
   // By name what is offloaded with this configuration, for a plan of what was recorded; and why
   // other parameters are not.
   CompileOptions::Offloaded offloaded(const Config& config, const Graph& recorded) const;
+  // The same for a trainer that was made without: what would be, had it been made with it.
+  static CompileOptions::Offloaded would_be_offloaded(const Config& config, const Model& model,
+                                                      const Graph& recorded);
   void add_remarks(Plan& plan) const;
   // Says what rests; null: before there is a plan.
   void mark(StateMap& map, const Plan* plan) const;
@@ -62,12 +65,14 @@ class Offload {
   void take_in_parameters();
   void take_in_states();
   void reserve_states();
-  int states_kept(const at::Tensor& parameter) const;
   struct Resting {
     at::Tensor parameter;
     bool trained = false;  // some optimizer has it
   };
-  std::map<std::string, Resting> resting() const;  // by name
+  using RestingByName = std::map<std::string, Resting>;
+  RestingByName resting() const;
+  static CompileOptions::Offloaded offloaded_of(const RestingByName& resting, const Config& config,
+                                                const Model& model, const Graph& recorded);
 
   const Level level_;
   TensorHomes& homes_;

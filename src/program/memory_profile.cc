@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "program/bytes_moved.h"
+#include "program/near_bytes.h"
 #include "program/step_end.h"
 
 namespace epl {
@@ -26,6 +27,14 @@ std::string describe(const Moment& moment) {
   return concat(c10::toString(moment.call->op.operator_name()), ", ",
                 moment.call->backward ? "backward" : "forward", " of micro batch ",
                 moment.instruction->micro_batch);
+}
+
+// Empty where it belongs to the phase that it stands in.
+std::string phase_of(const Moment& moment) {
+  if (moment.call != nullptr) return moment.call->backward ? "backward" : "forward";
+  const bool updates =
+      moment.instruction != nullptr && moment.instruction->kind == Instruction::Kind::kUpdate;
+  return updates ? "update" : "";
 }
 
 // What lies in a buffer, from the write of all of it to its last reader.
@@ -50,7 +59,7 @@ struct Life {
 
 class Profiler {
  public:
-  explicit Profiler(const Program& program) : program_(program) {}
+  explicit Profiler(const Program& program) : program_(program), near_(program) {}
 
   MemoryProfile run() {
     const size_t end = begin_of_end(program_);
@@ -58,6 +67,7 @@ class Profiler {
       if (leaf.kind == PlanLeaf::Kind::kSeed) write(leaf.slot, Life::Begin::kLoad);
     }
     for (size_t i = 0; i < end; ++i) play(program_.instructions[i]);
+    play_updates(end);
     take_gradients();
     for (const auto& [buffer, life] : lives_) ended_.push_back({buffer, life});
     return result();
@@ -72,6 +82,10 @@ class Profiler {
     return slot.where == Slot::Where::kArena ? &slot : nullptr;
   }
   size_t now() const { return moments_.size() - 1; }
+  void begin_moment(const Instruction& instruction, const Call* call) {
+    moments_.push_back({&instruction, call});
+    windows_.push_back(near_.take_most());
+  }
 
   void read(SlotId id, Life::Begin by) {
     const Slot* const slot = in_arena(id);
@@ -98,9 +112,10 @@ class Profiler {
   }
 
   void play(const Instruction& instruction) {
+    near_.play(instruction);
     if (instruction.kind == Instruction::Kind::kRun) return play_run(instruction);
-    if (is_of_offload(instruction.kind)) return;  // not in the arena: program/near_bytes.h
-    moments_.push_back({&instruction, nullptr});
+    if (is_of_offload(instruction.kind)) return;  // not in the arena
+    begin_moment(instruction, nullptr);
     extra_.push_back(held_by_operators_);
     switch (instruction.kind) {
       case Instruction::Kind::kLoad:
@@ -160,7 +175,7 @@ class Profiler {
   }
 
   void play_call(const Instruction& run, const Call& call) {
-    moments_.push_back({&run, &call});
+    begin_moment(run, &call);
     const auto phase = call.backward ? Life::Begin::kBackward : Life::Begin::kForward;
     for_each_operand(call, [&](SlotId id) { read(id, phase); });
     for_each_result(call, [&](SlotId id) {
@@ -183,6 +198,17 @@ class Profiler {
     if (slot.where != Slot::Where::kMadeByOperator || slot.type.layout != c10::kStrided) return;
     const int64_t bytes = slot_bytes(program_, id);
     held_by_operators_ += bytes - std::exchange(made_[id], bytes);
+  }
+
+  // The end of a step makes nothing in the arena; what it updates comes near group by group.
+  void play_updates(size_t end) {
+    for (size_t i = end; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      near_.play(instruction);
+      if (instruction.kind != Instruction::Kind::kUpdate) continue;
+      begin_moment(instruction, nullptr);
+      extra_.push_back(held_by_operators_);
+    }
   }
 
   void take_gradients() {
@@ -208,6 +234,8 @@ class Profiler {
       }
       profile.over_time.push_back(alive);
       profile.over_time.back()[MemoryKind::kWorkspace] = extra_[i];
+      profile.over_time.back()[MemoryKind::kWindows] = windows_[i];
+      add_phase(i, profile.phases);
       if (i > 0 && alive.total() <= profile.bytes.total()) continue;
       profile.bytes = alive;
       profile.peak_at = describe(moments_[i]);
@@ -220,10 +248,18 @@ class Profiler {
     return profile;
   }
 
+  void add_phase(size_t moment, std::vector<MemoryReport::Device::Phase>& phases) const {
+    const std::string name = phase_of(moments_[moment]);
+    if (name.empty() || (!phases.empty() && phases.back().name == name)) return;
+    phases.push_back({name, phases.empty() ? 0 : moment});
+  }
+
   const Program& program_;
+  NearBytes near_;
   std::vector<Moment> moments_{Moment{}};
-  std::vector<int64_t> extra_{0};  // by moment: outside of the arena
-  std::map<int, Life> lives_;      // by buffer: what lies in it now
+  std::vector<int64_t> extra_{0};    // by moment: outside of the arena
+  std::vector<int64_t> windows_{0};  // by moment: of what rests in a file
+  std::map<int, Life> lives_;        // by buffer: what lies in it now
   std::vector<Ended> ended_;
   std::map<SlotId, int64_t> made_;  // by operators, that nobody has freed
   int64_t held_by_operators_ = 0;

@@ -23,8 +23,10 @@ struct MemoryProfile {
   MemoryBytes bytes;  // at the peak, and the largest workspace
   std::string peak_at;
   std::string workspace_at;
-  // One for each call and instruction before the end of the step; without fragmentation.
+  // One for each call, instruction before the end of the step, and group of the update; without
+  // fragmentation, and with what is near at the time of what rests in a file.
   std::vector<MemoryBytes> over_time;
+  std::vector<MemoryReport::Device::Phase> phases;
 };
 
 MemoryProfile profile_memory(const Program& program);

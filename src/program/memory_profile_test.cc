@@ -106,5 +106,33 @@ TEST(MemoryProfile, CountsWhatStaysFromRunToRun) {
   EXPECT_EQ(profile_memory(program).bytes[MemoryKind::kTemporary], 1204 + 400);
 }
 
+Instruction moves(Instruction::Kind kind, bool states) {
+  Instruction made = instruction(kind, 0);
+  made.leaves = {1};
+  made.states = states;
+  return made;
+}
+
+// A parameter of one page and two states rest in a file. When they are fetched for the update, what
+// was stored behind the run may still be there.
+TEST(MemoryProfile, HasWhatIsNearAndThePhasesOverTime) {
+  Program program = small_program();
+  program.leaves[1].states = 2;
+  const auto fetch = Instruction::Kind::kFetch;
+  const auto store = Instruction::Kind::kStore;
+  program.instructions = {instruction(kLoad, 0),  moves(fetch, false), instruction(kRun, 0),
+                          moves(store, false),    moves(fetch, false), moves(fetch, true),
+                          test_plan::update({0}), moves(store, false), moves(store, true)};
+  const MemoryProfile profile = profile_memory(program);
+  std::vector<int64_t> near;
+  for (const MemoryBytes& each : profile.over_time) near.push_back(each[MemoryKind::kWindows]);
+  EXPECT_EQ(near, (std::vector<int64_t>{0, 0, 4096, 4096, 4096, 4096, 4 * 4096}));
+  EXPECT_EQ(profile.over_time.back()[MemoryKind::kGradients], 800);
+  EXPECT_EQ(profile.bytes[MemoryKind::kWindows], 0) << "counted once, for the worker";
+  std::string phases;
+  for (const auto& each : profile.phases) phases += concat(each.name, " ", each.begin, "\n");
+  EXPECT_EQ(phases, "forward 0\nbackward 5\nupdate 6\n");
+}
+
 }  // namespace
 }  // namespace epl

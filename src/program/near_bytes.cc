@@ -1,6 +1,7 @@
 #include "program/near_bytes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "program/bytes_moved.h"
 
@@ -14,40 +15,48 @@ int64_t near_bytes(const Program& program, int leaf, bool states) {
   return pages * kHomePageBytes * (states ? own.states : 1);
 }
 
-int64_t most_near(const Program& program) {
-  return most_near(program, [&](int leaf) { return near_bytes(program, leaf, /*states=*/false); });
-}
+NearBytes::NearBytes(const Program& program)
+    : NearBytes(program,
+                [&program](int leaf) { return near_bytes(program, leaf, /*states=*/false); }) {}
 
 // What is spread goes at once, when the last device has stored it.
-int64_t most_near(const Program& program, const std::function<int64_t(int leaf)>& bytes_of_others) {
-  const auto is_spread = [&](int leaf) {
-    return program.leaves[static_cast<size_t>(leaf)].is_spread();
-  };
-  int64_t near = 0;
-  int64_t going = 0;  // stored since the last use
-  int64_t most = 0;
-  for (const Instruction& each : program.instructions) {
-    const bool uses =
-        each.kind == Instruction::Kind::kRun || each.kind == Instruction::Kind::kUpdate;
-    if (uses) going = 0;
-    if (!is_of_offload(each.kind) || each.kind == Instruction::Kind::kWait) continue;
-    int64_t bytes = 0;
-    int64_t stay = 0;  // for a while, once they are stored
-    for (int leaf : each.leaves) {
-      const int64_t own =
-          is_spread(leaf) ? bytes_of_others(leaf) : near_bytes(program, leaf, each.states);
-      bytes += own;
-      stay += is_spread(leaf) ? 0 : own;
-    }
-    if (each.kind == Instruction::Kind::kStore) {
-      near -= bytes;
-      going += stay;
-    } else {
-      near += bytes;
-      most = std::max(most, near + going);
-    }
+void NearBytes::play(const Instruction& instruction) {
+  const Instruction::Kind kind = instruction.kind;
+  if (kind == Instruction::Kind::kRun || kind == Instruction::Kind::kUpdate) going_ = 0;
+  if (!is_of_offload(kind) || kind == Instruction::Kind::kWait) return;
+  int64_t bytes = 0;
+  int64_t stay = 0;  // for a while, once they are stored
+  for (int leaf : instruction.leaves) {
+    const bool spread = program_.leaves[static_cast<size_t>(leaf)].is_spread();
+    const int64_t own =
+        spread ? bytes_of_others_(leaf) : near_bytes(program_, leaf, instruction.states);
+    bytes += own;
+    stay += spread ? 0 : own;
   }
-  return most;
+  if (kind == Instruction::Kind::kStore) {
+    near_ -= bytes;
+    going_ += stay;
+  } else {
+    near_ += bytes;
+    most_ = std::max(most_, near_ + going_);
+  }
+}
+
+int64_t NearBytes::take_most() { return std::exchange(most_, near_ + going_); }
+
+namespace {
+
+int64_t most_of(NearBytes near, const Program& program) {
+  for (const Instruction& each : program.instructions) near.play(each);
+  return near.take_most();
+}
+
+}  // namespace
+
+int64_t most_near(const Program& program) { return most_of(NearBytes(program), program); }
+
+int64_t most_near(const Program& program, const NearBytes::BytesOfLeaf& bytes_of_others) {
+  return most_of(NearBytes(program, bytes_of_others), program);
 }
 
 }  // namespace epl

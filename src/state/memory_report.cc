@@ -114,6 +114,7 @@ class Forecast {
     report.peak_at = profile.peak_at;
     report.workspace_at = profile.workspace_at;
     report.over_time = profile.over_time;
+    report.phases = profile.phases;
     report.bytes[MemoryKind::kBuffers] += copied_state(device, role, worker);
     report.bytes[MemoryKind::kCommunication] += mail_.most(role);
     const bool first = sources_.placement.devices_of(role, worker, sources_.cluster)[0] == device;
