@@ -62,6 +62,10 @@ void StepCache::begin_step() {
     probe_.reset();
     pending_.reset();
   }
+  // Before EPL's own copies come and go.
+  if (subject_.job.workers() != nullptr && cuts_parameters(subject_.config)) {
+    may_be_spread_ = subject_.job.spread().may_be_spread(subject_.model);
+  }
   if (!probe_) return;
   probe_->capture.effects = RunEffects();
   probe_->of_this_step = false;
@@ -288,7 +292,8 @@ CompileOptions StepCache::compile_options(const Config& config, const Graph& rec
   if (subject_.job.workers() == nullptr) return options;
   options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
   if (cuts_parameters(config)) {
-    options.may_be_spread = subject_.job.spread().may_be_spread(subject_.model);
+    const SpreadParameters& spread = subject_.job.spread();
+    options.may_be_spread = may_be_spread_ ? *may_be_spread_ : spread.may_be_spread(subject_.model);
   }
   return options;
 }

@@ -178,6 +178,8 @@ class StepCache {
   int sample_ = 0;                    // the micro batch that is being recorded
   int64_t rows_ = 0;  // of the batch that the sample was cut from; 0: it is a micro batch
   std::unique_ptr<Connections> connections_;
+  // Parameters whose memory the program alone held when the step began; none before a step.
+  std::optional<std::set<std::string>> may_be_spread_;
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape
     Key key;
     Capture capture;

@@ -84,7 +84,7 @@ class SpreadRole {
       return "with gaps in memory";
     }
     if (most_of_others(type) == 0) return "of which one worker has all";
-    return options_.spread.count(leaf.name) != 0 ? "" : "whose memory others may hold";
+    return options_.spread.count(leaf.name) != 0 ? "" : "whose memory other tensors show as well";
   }
 
   bool is_read_elsewhere(int leaf) const {
