@@ -111,6 +111,7 @@ at::Tensor HostHomes::zeros_for(const at::Tensor& parameter) {
   const MutexLock lock(home->moving);
   home->window->open();
   home->near = true;
+  note_opened();
   return zeros;
 }
 
@@ -130,12 +131,14 @@ HostHomes::Homes HostHomes::of(const std::vector<at::Tensor>& parameters, Part p
 }
 
 // Where there is too little, what is about to go makes room: the lane that closes windows waits for
-// nobody.
+// nobody. Nor does who has taken room and may give it back, since its window is not needed any
+// more.
 HostHomes::Window HostHomes::take_room(const Home& home) {
   const int64_t bytes = home.bytes;
   const MutexLock lock(room_);
   const auto fits = [&]() EPL_REQUIRES(room_) { return limit_ == 0 || near_ + bytes <= limit_; };
-  room_changed_.wait(room_, [&]() EPL_REQUIRES(room_) { return fits() || going_ == 0; });
+  room_changed_.wait(
+      room_, [&]() EPL_REQUIRES(room_) { return fits() || (going_ == 0 && opening_ == 0); });
   EPL_CHECK(fits(),
             concat("out of memory on this device: a window of ", human_bytes(bytes), " wanted, ",
                    human_bytes(near_), " of windows in use, of ", human_bytes(limit_),
@@ -145,6 +148,7 @@ HostHomes::Window HostHomes::take_room(const Home& home) {
   most_near_ = std::max(most_near_, near_);
   Window spare = take_spare(home);
   trim_spare(limit_ - near_);
+  ++opening_;
   return spare;
 }
 
@@ -185,23 +189,45 @@ void HostHomes::trim_spare(int64_t most) {
   }
 }
 
+void HostHomes::note_opened() {
+  const MutexLock lock(room_);
+  --opening_;
+  room_changed_.notify_all();
+}
+
 // Room is taken before the window is locked: what makes room may be the window itself, on its way
-// out.
+// out. A lane that comes late may find that whoever waited has brought it, and stored it as well:
+// what nobody uses stays away, since nobody would store it.
 void HostHomes::bring(Home& home) {
   const MutexLock alone(home.bringing);
   const auto storage = home.storage.lock();
   {
     const MutexLock lock(home.moving);
-    if (home.near || !storage) return;
+    if (home.near || home.users == 0 || !storage) return;
   }
   const Window spare = take_room(home);
+  try {
+    open(home, *storage, spare);
+  } catch (...) {
+    give_room(home.bytes, nullptr);
+    note_opened();
+    throw;
+  }
+  note_opened();
+}
+
+void HostHomes::open(Home& home, const c10::StorageImpl& storage, const Window& spare) {
   const MutexLock lock(home.moving);
+  if (home.users == 0) {
+    if (spare != nullptr) spare->give_up_pages();
+    return give_room(home.bytes, nullptr);
+  }
   if (spare != nullptr) {
     home.window->open_with_pages_of(*spare);
   } else {
     home.window->open();
   }
-  std::memcpy(home.window->begin(), storage->data(), static_cast<size_t>(home.size));
+  std::memcpy(home.window->begin(), storage.data(), static_cast<size_t>(home.size));
   home.near = true;
 }
 

@@ -78,6 +78,9 @@ class HostHomes final : public TensorHomes {
   std::shared_ptr<Home> add(const at::Tensor& tensor) EPL_REQUIRES(mutex_);
   Homes of(const std::vector<at::Tensor>& parameters, Part part) const EPL_EXCLUDES(mutex_);
   void bring(Home& home) EPL_EXCLUDES(room_);
+  void open(Home& home, const c10::StorageImpl& storage, const std::shared_ptr<WindowMemory>& spare)
+      EPL_EXCLUDES(room_);
+  void note_opened() EPL_EXCLUDES(room_);
   void drop(Home& home) EPL_EXCLUDES(room_);
   void start_drop(Homes homes) EPL_EXCLUDES(room_);
   // Room for a window that is closed, with the pages of one of its size, or else null.
@@ -94,8 +97,9 @@ class HostHomes final : public TensorHomes {
   Condition room_changed_;
   int64_t near_ EPL_GUARDED_BY(room_) = 0;
   int64_t most_near_ EPL_GUARDED_BY(room_) = 0;
-  int64_t limit_ EPL_GUARDED_BY(room_) = 0;  // 0: none
-  int64_t going_ EPL_GUARDED_BY(room_) = 0;  // windows that are still to be closed
+  int64_t limit_ EPL_GUARDED_BY(room_) = 0;    // 0: none
+  int64_t going_ EPL_GUARDED_BY(room_) = 0;    // stores whose windows are still to be closed
+  int64_t opening_ EPL_GUARDED_BY(room_) = 0;  // windows that have room, and are not open yet
   // Closed ones with their pages, by bytes. With what is near they are no more than the limit.
   std::map<int64_t, std::vector<Window>> spare_ EPL_GUARDED_BY(room_);
   int64_t spare_bytes_ EPL_GUARDED_BY(room_) = 0;

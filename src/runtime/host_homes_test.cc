@@ -224,6 +224,26 @@ TEST(HostHomes, PagesGoFromWindowToWindow) {
   EXPECT_LE(homes.most_near(), 4 * kBytes);
 }
 
+// Small windows, so that whoever waits is mostly faster than the lane: what it has brought and
+// stored, a lane that comes late does not bring again.
+TEST(HostHomes, NothingStaysNearThatNobodyUses) {
+  HostHomes homes;
+  std::vector<torch::Tensor> weights;
+  for (int i = 0; i < 8; ++i) weights.push_back(weight_of(4096));
+  homes.take_in(weights);
+  homes.begin(3 * 4096);
+  for (int round = 0; round < 5000; ++round) {
+    const torch::Tensor& weight = weights[static_cast<size_t>(round) % 8];
+    const torch::Tensor& next = weights[static_cast<size_t>(round + 1) % 8];
+    if (round == 0) homes.fetch({weight}, Part::kParameter, Access::kRead);
+    homes.fetch({next}, Part::kParameter, Access::kRead);
+    homes.wait({weight}, Part::kParameter, Access::kRead);  // or throws
+    homes.store({weight}, Part::kParameter);
+  }
+  homes.rest();
+  EXPECT_EQ(homes.near(), 0);
+}
+
 TEST(HostHomes, WhatIsAPartOfItsMemoryHasNoWindow) {
   HostHomes homes;
   const torch::Tensor whole = torch::randn({4, 1024});
