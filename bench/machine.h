@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,6 +120,20 @@ inline Memory largest_memory(const std::vector<pid_t>& processes) {
     most.shared = std::max(most.shared, memory.shared);
   }
   return most;
+}
+
+// A line of /proc/self/status, in bytes.
+inline double bytes_of_process(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(name + ":", 0) == 0) return 1024 * std::stod(line.substr(name.size() + 1));
+  }
+  throw std::runtime_error("/proc/self/status has no " + name);
+}
+
+// What this process holds at most, but for libraries and what it held before.
+inline double held_bytes(double before) {
+  return bytes_of_process("VmHWM") - bytes_of_process("RssFile") - before;
 }
 
 }  // namespace epl::bench

@@ -42,7 +42,9 @@
 namespace epl {
 namespace {
 
+using bench::bytes_of_process;
 using bench::epl_stepper;
+using bench::held_bytes;
 using bench::median;
 using bench::Program;
 using bench::seconds;
@@ -137,15 +139,6 @@ int64_t peak_bytes(const Workload& workload, MakeStepper make) {
   return memory.account().peak;
 }
 
-// A line of /proc/self/status, in bytes.
-double bytes_of_process(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind(name + ":", 0) == 0) return 1024 * std::stod(line.substr(name.size() + 1));
-  }
-  throw std::runtime_error("/proc/self/status has no " + name);
-}
-
 struct Measured {
   double plain = 0;  // median seconds of a step
   double epl = 0;
@@ -158,11 +151,6 @@ struct Measured {
   std::map<std::string, double> peers;        // median seconds of a step
   std::map<std::string, double> peers_first;  // of the first step
 };
-
-// What the process holds at most, but for libraries and what it held before.
-double held_bytes(double before) {
-  return bytes_of_process("VmHWM") - bytes_of_process("RssFile") - before;
-}
 
 // One side in a process of its own: see bench/turns.h.
 void serve_side(const Workload& workload, MakeStepper make) {

@@ -153,6 +153,9 @@ def build(name, rows):
     if name == "gpt":
         net = gpt(vocabulary=8192, hidden=384, layers=6, heads=6, length=256)
         return net, torch.randint(8192, (rows, 256)), torch.randint(8192, (rows, 256))
+    if name == "gpt24":
+        net = gpt(vocabulary=8192, hidden=512, layers=24, heads=8, length=128)
+        return net, torch.randint(8192, (rows, 128)), torch.randint(8192, (rows, 128))
     if name == "tiny_gpt":
         net = gpt(vocabulary=64, hidden=32, layers=4, heads=2, length=16)
         return net, torch.randint(64, (rows, 16)), torch.randint(64, (rows, 16))

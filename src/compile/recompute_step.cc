@@ -163,14 +163,25 @@ class Planner {
       descent.bytes = most_bytes(first.plan, descent.stage->roles);
       descent.level = level_of(descent.bytes - 1 - descent.stage->beside);
     }
-    constexpr int kMostRounds = 16;
     const auto may_go_on = [](const Descent& descent) { return descent.may_go_on(); };
-    for (int round = 0; round < kMostRounds; ++round) {
+    const int most_rounds = rounds_down(stages);
+    for (int round = 0; round < most_rounds; ++round) {
       if (!std::any_of(descents.begin(), descents.end(), may_go_on)) break;
       go_down(descents);
     }
     for (Descent& descent : descents) descent.stage->choice = descent.best;
     return lowered();
+  }
+
+  // Each takes about as long as a limit: large steps, of which little is lost between buffers, have
+  // fewer.
+  static int rounds_down(const std::vector<Stage*>& stages) {
+    constexpr size_t kLeast = 3, kMost = 16, kOperations = 6000;
+    size_t operations = 1;
+    for (const Stage* stage : stages) {
+      operations = std::max(operations, stage->model.operations.size());
+    }
+    return static_cast<int>(std::clamp(kOperations / operations, kLeast, kMost));
   }
 
   void go_down(std::vector<Descent>& descents) {

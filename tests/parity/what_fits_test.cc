@@ -118,6 +118,30 @@ TEST(WhatFits, RecommendsRecomputationWithinTheLimit) {
   EXPECT_TRUE(trains_as_recommended(waves, batch, report, bit_equal()));
 }
 
+// A limit once reached 316544 bytes where "auto" stopped above: buffers lay otherwise in its arena.
+TEST(WhatFits, KnowsNoLimitThatNeedsLessThanTheLeastRecomputation) {
+  for (const int64_t rows : {511, 512}) {
+    const MakeBatch batch = rows_of(rows);
+    const int64_t least = bytes_of_row(report_on(waves, batch, 1), kAgain);
+    const auto keeps = [&](int64_t limit) {
+      return ask_trainer(waves, {{"memory.limit", limit}}, [&](Trainer& trainer) {
+        try {
+          trainer.forecast(batch(0));
+        } catch (const Error&) {
+          return false;
+        }
+        return true;
+      });
+    };
+    EXPECT_TRUE(keeps(least));
+    for (int64_t below = least - 1; below > least * 9 / 10; below -= least / 90) {
+      EXPECT_FALSE(keeps(below)) << below << " of " << least << ", " << rows << " rows";
+    }
+    std::cout << rows << " rows: at least " << least << " bytes\n";
+  }
+  init();
+}
+
 TEST(WhatFits, RecommendsMoreMicroBatchesWhereRecomputationIsNotEnough) {
   const MakeBatch batch = rows_of(512);
   const FittingReport least = report_on(waves, batch, 1);
