@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     'batch': 'model compile capture program ops ir layout',
     'job': 'batch model runtime state comm program layout',
     'offload': 'job model compile runtime state program ir layout',
-    'footprint': 'offload job model runtime state capture comm program layout',
+    'footprint': 'offload job compile model runtime state capture comm program ir layout',
     'plain': 'batch model runtime comm capture',
     'verify': 'batch model runtime state comm compile program ops ir layout',
     'sim': 'program',

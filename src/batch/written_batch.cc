@@ -138,6 +138,25 @@ std::vector<WrittenOutside> find_written_outside(const Capture& captured) {
   return result;
 }
 
+void AllWrittenOutside::add(const Capture& captured) {
+  for (auto&& tensor : find_written_outside(captured)) {
+    const bool known = std::any_of(all_.begin(), all_.end(),
+                                   [&](const auto& other) { return other.is_same(tensor); });
+    if (!known) all_.push_back(std::move(tensor));
+  }
+  const auto is_gone = [](const WrittenOutside& tensor) { return !tensor.lock().defined(); };
+  all_.erase(std::remove_if(all_.begin(), all_.end(), is_gone), all_.end());
+}
+
+std::vector<std::pair<std::string, at::Tensor>> AllWrittenOutside::tensors() const {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const WrittenOutside& each : all_) {
+    const at::Tensor tensor = each.lock();
+    if (tensor.defined()) tensors.emplace_back(each.name, tensor);
+  }
+  return tensors;
+}
+
 std::string writes_in_shared_memory(const Graph& graph) {
   const auto written = writers_of_memory(graph);
   std::map<const c10::StorageImpl*, std::vector<const Leaf*>> sharing;

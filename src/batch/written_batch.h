@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "capture/capture.h"
@@ -36,6 +37,16 @@ struct WrittenOutside {
 };
 // Only what was there before the step: not what it makes itself.
 std::vector<WrittenOutside> find_written_outside(const Capture& captured);
+
+// All that recordings have found, as long as it is there.
+class AllWrittenOutside {
+ public:
+  void add(const Capture& captured);
+  std::vector<std::pair<std::string, at::Tensor>> tensors() const;
+
+ private:
+  std::vector<WrittenOutside> all_;
+};
 
 // Why devices cannot have copies of their own of what the step writes: two tensors of the user's
 // lie in one piece of memory. Empty where none do.

@@ -19,6 +19,7 @@
 #include "config/libtorch.h"
 #include "config/settings.h"
 #include "cost/node_cost.h"
+#include "footprint/compile_options.h"
 #include "footprint/device_share.h"
 #include "footprint/kernel_memory.h"
 #include "job/agreement.h"
@@ -110,23 +111,7 @@ void StepCache::note_written(const Batch& batch, const Capture& captured) {
   }
   check_apart(input_writers_, batch);
   check_apart(captured.graph, input_writers_, batch);
-  for (auto&& tensor : find_written_outside(captured)) {
-    const bool known = std::any_of(written_outside_.begin(), written_outside_.end(),
-                                   [&](const auto& other) { return other.is_same(tensor); });
-    if (!known) written_outside_.push_back(std::move(tensor));
-  }
-  const auto is_gone = [](const WrittenOutside& tensor) { return !tensor.lock().defined(); };
-  written_outside_.erase(std::remove_if(written_outside_.begin(), written_outside_.end(), is_gone),
-                         written_outside_.end());
-}
-
-NamedTensors StepCache::written_outside() const {
-  NamedTensors tensors;
-  for (const WrittenOutside& each : written_outside_) {
-    const at::Tensor tensor = each.lock();
-    if (tensor.defined()) tensors.emplace_back(each.name, tensor);
-  }
-  return tensors;
+  written_outside_.add(captured);
 }
 
 // The first run of an operator is a cold one, and any may be interrupted. The last recording is
@@ -275,27 +260,8 @@ CompiledStep StepCache::plan_once(StepRecording step, const Config& config) cons
 }
 
 CompileOptions StepCache::compile_options(const Config& config, const Graph& recorded) const {
-  CompileOptions options;
-  options.device = subject_.model.device();
-  using Clip = CompileOptions::Clip;
-  const ClipOptions& asked = subject_.clipping;
-  if (asked.clips()) options.clip = asked.norm > 0 ? Clip::kNorm : Clip::kValues;
-  options.states_of = states_kept(subject_.model);
-  const bool offloads = !config.get<std::string>("offload.level").empty();
-  if (offloads) {
-    options.offloaded = subject_.offload != nullptr
-                            ? subject_.offload->offloaded(config, recorded)
-                            : Offload::would_be_offloaded(config, subject_.model, recorded);
-  }
-  options.updated_whole = updated_whole(subject_.model);
-  // In one worker all pieces are at hand, however a step cuts.
-  if (subject_.job.workers() == nullptr) return options;
-  options.state = state_of(subject_.model, subject_.job.gradient_history(), *placement_);
-  if (cuts_parameters(config)) {
-    const SpreadParameters& spread = subject_.job.spread();
-    options.may_be_spread = may_be_spread_ ? *may_be_spread_ : spread.may_be_spread(subject_.model);
-  }
-  return options;
+  const MemorySubject subject{subject_.model, subject_.job, config, subject_.offload};
+  return epl::compile_options(subject, subject_.clipping, recorded, *placement_, may_be_spread_);
 }
 
 // Another trainer may have cut them before this one has run a step.

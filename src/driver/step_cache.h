@@ -107,7 +107,7 @@ class StepCache {
   // The tensors of the batch that recorded steps write in place.
   const InputWriters& input_writers() const { return input_writers_; }
   // The tensors that recorded steps close over and write, and that are no state of the model.
-  NamedTensors written_outside() const;
+  NamedTensors written_outside() const { return written_outside_.tensors(); }
   // Whether gradients are summed and so is the loss over the rows of its batch, as far as
   // recordings tell.
   bool loss_is_sum() const { return loss_is_sum_; }
@@ -215,7 +215,7 @@ class StepCache {
   int64_t compared_in_ = 0;        // the step whose micro batches were compared last
   std::string unreplayable_;
   InputWriters input_writers_;
-  std::vector<WrittenOutside> written_outside_;
+  AllWrittenOutside written_outside_;
   bool loss_is_sum_ = false;
   int guard_failures_ = 0;
   int started_again_ = 0;  // second looks that found other variables
