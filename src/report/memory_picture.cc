@@ -17,11 +17,11 @@ constexpr double kWidth = 640;  // of one frame
 constexpr double kHeight = 200;
 constexpr double kLeft = 64;
 constexpr double kRight = 110;
-constexpr double kTop = 34;        // above a frame
-constexpr double kBelow = 30;      // below it
-constexpr double kColumn = 4;      // that moments are drawn in, at least
-constexpr double kLetter = 7;      // about the width of one
-constexpr double kUpdate = 0.125;  // of all time, at least: it has few moments and much to bring
+constexpr double kTop = 34;         // above a frame
+constexpr double kBelow = 30;       // below it
+constexpr double kMomentWidth = 4;  // that moments are drawn in, at least
+constexpr double kLetter = 7;       // about the width of one
+constexpr double kUpdate = 0.125;   // of all time, at least: it has few moments and much to bring
 
 // In the order in which they lie on each other.
 constexpr std::array<MemoryKind, kMemoryKinds> kOrder = {
@@ -89,7 +89,7 @@ MemoryBytes joined(MemoryBytes shared, const MemoryBytes& moment) {
 void add_columns(const MemoryReport::Worker& worker, size_t begin, size_t end, const Phase& place,
                  std::vector<Column>& columns) {
   const std::vector<MemoryBytes>& moments = worker.devices.at(0).over_time;
-  const size_t room = std::max<size_t>(1, std::lround((place.right - place.left) / kColumn));
+  const size_t room = std::max<size_t>(1, std::lround((place.right - place.left) / kMomentWidth));
   const size_t count = std::min(room, end - begin);
   for (size_t i = 0; i < count; ++i) {
     const size_t first = begin + i * (end - begin) / count;
