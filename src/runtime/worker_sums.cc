@@ -5,9 +5,9 @@
 namespace epl {
 namespace {
 
-constexpr int64_t kPage = 4096;
+constexpr int64_t kPageOfSums = 4096;
 
-int64_t rounded(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+int64_t in_whole_pages(int64_t bytes) { return (bytes + kPageOfSums - 1) / kPageOfSums * kPageOfSums; }
 
 at::Tensor in_a_row(const at::Tensor& tensor, const Piece& elements) {
   return tensor.as_strided({tensor.numel()}, {1}).narrow(0, elements.begin, elements.length);
@@ -24,7 +24,7 @@ WorkerSums::WorkerSums(const Program& program, at::Tensor& pages) {
   };
   int64_t all = 0;
   for (const PlanGradient& each : program.gradients) {
-    if (is_here(each)) all += rounded(type_of(each).numel() * type_of(each).item_bytes());
+    if (is_here(each)) all += in_whole_pages(type_of(each).numel() * type_of(each).item_bytes());
   }
   if (all == 0) return;
   if (!pages.defined() || static_cast<int64_t>(pages.nbytes()) < all) {
@@ -38,7 +38,7 @@ WorkerSums::WorkerSums(const Program& program, at::Tensor& pages) {
     const int64_t bytes = type.numel() * type.item_bytes();
     const at::Tensor row = pages.narrow(0, begin, bytes).view(type.dtype);
     sums_[static_cast<int>(i)] = row.as_strided(type.sizes, type.strides);
-    begin += rounded(bytes);
+    begin += in_whole_pages(bytes);
   }
 }
 
