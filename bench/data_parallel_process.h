@@ -64,6 +64,11 @@ inline Stepper epl_stepper(const std::string& side, Program program) {
   return epl_stepper(program);
 }
 
+// Where workers keep parts of them, whichever trainer it was that had them do so.
+inline void gather_parameters_of(const Program& program) {
+  trainer_of(program)->gather_parameters();
+}
+
 // Prints how far two steps are from the plain loop's, and what tells workers apart that differ.
 inline void check_process(const Workload& workload, const std::string& side) {
   const Program start = fresh(workload, kCheckedRate);
@@ -75,6 +80,7 @@ inline void check_process(const Workload& workload, const std::string& side) {
     plain_step(plain, devices, kDevices);
     step();
   }
+  if (side == "spread") gather_parameters_of(epl);
   std::printf("%.17g %.17g\n", worst_difference(start, plain, epl, workload.tolerance),
               sum_of_parameters(epl));
   std::fflush(stdout);

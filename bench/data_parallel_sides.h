@@ -12,7 +12,9 @@ namespace epl::bench {
 inline bool is_of_torch(const std::string& side) { return side.compare(0, 3, "ddp") == 0; }
 
 // Whether its processes are the workers of one job.
-inline bool is_job(const std::string& side) { return side == "two_workers" || side == "zero"; }
+inline bool is_job(const std::string& side) {
+  return side == "two_workers" || side == "zero" || side == "spread";
+}
 
 inline Start start_of_torch(const std::string& side, const Workload& workload, int steps) {
   Start start = start_of_peer("ddp.py", {{"--model", workload.name},
@@ -34,6 +36,7 @@ inline Start start_of_epl(const std::string& side, const Workload& workload, int
   start.environment["EPL_DEVICES"] = side == "one_worker" ? std::to_string(kDevices) : "1";
   if (is_job(side)) start.environment["EPL_WORKER_NUM"] = std::to_string(kDevices);
   if (side == "zero") start.environment["EPL_ZERO_LEVEL"] = "v0";
+  if (side == "spread") start.environment["EPL_ZERO_LEVEL"] = "v2";
   return start;
 }
 

@@ -1,11 +1,12 @@
 // What does ZeRO save, and what does it cost?
 //
-//   bench_zero [--models bert_base,gpt] [--rounds 5] [--sides two_workers,zero,ddp_zero]
+//   bench_zero [--models bert_base,gpt] [--rounds 5] [--sides two_workers,zero,spread,ddp_zero]
 //
 // The same network, AdamW and rows on two processes of one core each:
 //
 //   two_workers  EPL, data parallelism
 //   zero         the same with zero.level = "v0": each process keeps the states of what it updates
+//   spread       zero.level = "v2": and of the parameters
 //   ddp_zero     PyTorch's DistributedDataParallel with ZeroRedundancyOptimizer
 //   (bench/peers/ddp.py)
 //
@@ -19,6 +20,9 @@
 //   v0_time_vs_dp    of a step, zero over two_workers
 //   v0_vs_peer       zero over ddp_zero
 //   v0_rss_vs_dp     peak memory of the larger process
+//   v2_resident_parameters  bytes of parameters that the larger process holds at most while a step
+//                    runs, of all: pages of those that it keeps, and what others keep and is near
+//   v2_time_vs_dp, v2_rss_vs_dp  as above
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,6 +39,7 @@
 #include "bench/data_parallel_sides.h"
 #include "bench/rounds.h"
 #include "bench/words.h"
+#include "job/job.h"
 #include "model/torch_optimizer.h"
 #include "state/optimizer_states.h"
 
@@ -43,7 +48,7 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> models = {"bert_base", "gpt"};
-  std::vector<std::string> sides = {"two_workers", "zero", "ddp_zero"};
+  std::vector<std::string> sides = {"two_workers", "zero", "spread", "ddp_zero"};
   int rounds = 5;
   int steps = 0;
   std::string serve;
@@ -85,6 +90,17 @@ double state_bytes(const Program& program) {
   return bytes;
 }
 
+double parameter_bytes(const Program& program) {
+  SpreadParameters& spread = Job::current()->spread();
+  double bytes = static_cast<double>(spread.account().most_near());
+  for (const at::Tensor& parameter : program.net->parameters()) {
+    const auto memory = spread.find(parameter);
+    bytes += memory == nullptr ? static_cast<double>(parameter.nbytes())
+                               : resident_bytes(memory->tensor());
+  }
+  return bytes;
+}
+
 int run_process(const Arguments& arguments) {
   use_one_thread();
   epl::init();
@@ -97,7 +113,7 @@ int run_process(const Arguments& arguments) {
   const Program program = fresh(workload, kRate);
   const Stepper step = epl_stepper(arguments.serve, program);
   seconds_of_each(5, step);  // as many as ddp.py warms up with
-  serve({number_of_parameters(program), state_bytes(program)},
+  serve({number_of_parameters(program), state_bytes(program), parameter_bytes(program)},
         [&] { return seconds_of_each(arguments.steps, step); });
   return 0;
 }
@@ -123,6 +139,7 @@ struct Result {
   Rounds rounds;
   std::map<std::string, double> megabytes;            // of the larger process
   std::map<std::string, std::vector<double>> states;  // bytes, by process
+  std::map<std::string, double> parameters;           // of the process that holds most
 
   bool has(const std::string& side) const { return megabytes.count(side) != 0; }
   std::optional<double> time(const std::string& side, const std::string& than) const {
@@ -150,7 +167,11 @@ Result run(const Workload& workload, const Arguments& arguments,
   for (const auto& side : sides) {
     auto& started = running[side] =
         std::make_unique<Crew>(side, starts_of(side, workload, steps, "--serve"), steps);
-    for (const auto& answer : started->answers()) result.states[side].push_back(answer.at(1));
+    for (const auto& answer : started->answers()) {
+      result.states[side].push_back(answer.at(1));
+      double& most = result.parameters[side];
+      if (answer.size() > 2) most = std::max(most, answer[2]);
+    }
     started->turn();  // warms up
   }
   result.rounds = take_turns(workload.name, sides, running, arguments.rounds, steps);
@@ -178,13 +199,20 @@ void print(const std::vector<Result>& results, const std::vector<std::string>& s
       share = result.mean_state("zero") / result.mean_state("two_workers");
       evenness = *std::max_element(own.begin(), own.end()) / result.mean_state("zero");
     }
+    std::optional<double> resident;
+    if (result.has("spread") && result.has("two_workers")) {
+      resident = result.parameters.at("spread") / result.parameters.at("two_workers");
+    }
     json += (json.empty() ? "\"" : ", \"") + result.model +
             "\": {\"state_share\": " + text(share, "null") +
             ", \"evenness\": " + text(evenness, "null") +
             ", \"v0_time_vs_dp\": " + text(result.time("zero", "two_workers"), "null") +
             ", \"v0_vs_peer\": " + text(result.time("zero", "ddp_zero"), "null") +
             ", \"v0_rss_vs_dp\": " + text(result.memory("zero", "two_workers"), "null") +
-            ", \"v0_rss_vs_peer\": " + text(result.memory("zero", "ddp_zero"), "null") + "}";
+            ", \"v0_rss_vs_peer\": " + text(result.memory("zero", "ddp_zero"), "null") +
+            ", \"v2_resident_parameters\": " + text(resident, "null") +
+            ", \"v2_time_vs_dp\": " + text(result.time("spread", "two_workers"), "null") +
+            ", \"v2_rss_vs_dp\": " + text(result.memory("spread", "two_workers"), "null") + "}";
   }
   std::printf("{%s}\n", json.c_str());
 }
@@ -208,11 +236,11 @@ Arguments parse(int argc, char** argv) {
     } else {
       throw std::runtime_error(
           "usage: bench_zero [--models bert_base,gpt,mlp,resnet50] [--rounds N] [--steps N] "
-          "[--sides two_workers,zero,ddp_zero]");
+          "[--sides two_workers,zero,spread,ddp_zero]");
     }
   }
   for (const auto& name : arguments.models) workload_named(name);
-  check_known(arguments.sides, {"two_workers", "zero", "ddp_zero"});
+  check_known(arguments.sides, {"two_workers", "zero", "spread", "ddp_zero"});
   return arguments;
 }
 

@@ -89,7 +89,7 @@ void check_zero_level(const Config& config) {
   const auto level = config.get<std::string>("zero.level");
   EPL_CHECK(level.empty() || level == "v0" || level == "v2",
             concat("zero.level = \"", level, "\" is not available yet"),
-            config.asked_by("zero.level"), "zero.level = \"v0\" or \"v2\"");
+            config.asked_by("zero.level"), "zero.level = \"v0\"");
 }
 
 // Windows in the memory of devices, for what rests in that of the host, are to come.
