@@ -24,8 +24,8 @@
 //   v0_rss_vs_dp     peak memory of the larger process; v1_... and v2_... likewise
 //   v1_gradients     bytes of gradients in the trainer's own account of a device, over two_workers;
 //                    of the larger process
-//   v2_resident_parameters  bytes of parameters that are in memory when a step has ended, and of
-//                    windows at most, over all of them
+//   v2_resident_parameters  bytes of parameters that the larger process holds at most while a step
+//                    runs, of all: pages of those that it keeps, and what others keep and is near
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,6 +42,7 @@
 #include "bench/data_parallel_sides.h"
 #include "bench/rounds.h"
 #include "bench/words.h"
+#include "job/job.h"
 #include "model/torch_optimizer.h"
 #include "state/optimizer_states.h"
 
@@ -92,20 +93,25 @@ double state_bytes(const Program& program) {
   return bytes;
 }
 
-struct Held {
-  double gradients = 0;   // of the device, where most lives
-  double parameters = 0;  // what the worker keeps, and windows
-};
-
-Held held_by(const Trainer& trainer) {
+// Bytes of the device's gradients where most of it lives.
+double gradient_bytes(const Trainer& trainer) {
   const MemoryReport report = trainer.memory();
   for (const auto& worker : report.workers) {
     if (!worker.measured()) continue;
-    const MemoryBytes& shared = worker.shared;
-    return {static_cast<double>(worker.devices.at(0).bytes[MemoryKind::kGradients]),
-            static_cast<double>(shared[MemoryKind::kParameters] + shared[MemoryKind::kWindows])};
+    return static_cast<double>(worker.devices.at(0).bytes[MemoryKind::kGradients]);
   }
   throw std::runtime_error("no worker has measured its memory");
+}
+
+double parameter_bytes(const Program& program) {
+  SpreadParameters& spread = Job::current()->spread();
+  double bytes = static_cast<double>(spread.account().most_near());
+  for (const at::Tensor& parameter : program.net->parameters()) {
+    const auto memory = spread.find(parameter);
+    bytes += memory == nullptr ? static_cast<double>(parameter.nbytes())
+                               : resident_bytes(memory->tensor());
+  }
+  return bytes;
 }
 
 int run_process(const Arguments& arguments) {
@@ -125,8 +131,7 @@ int run_process(const Arguments& arguments) {
   const std::shared_ptr<Trainer> trainer = trainer_of(program);
   const Stepper step = [&] { trainer->step(program.batch); };
   seconds_of_each(5, step);  // as many as ddp.py warms up with
-  const Held held = held_by(*trainer);
-  serve({parameters, state_bytes(program), held.gradients, held.parameters},
+  serve({parameters, state_bytes(program), gradient_bytes(*trainer), parameter_bytes(program)},
         [&] { return seconds_of_each(arguments.steps, step); });
   return 0;
 }

@@ -138,8 +138,9 @@ class Trainer {
   // computing nor the schedule. Else by the costs that stand in the plan, which are estimates.
   Timeline simulated() const;
 
-  // Where the stages of a pipeline, or the pieces of what is split, lie on several workers: brings
-  // all of them to this worker. Every step does it by itself unless pipeline.gather_parameters is
+  // Where workers keep parts of parameters (zero.level = "v2"): brings all of them to all workers,
+  // until the next step. Where the stages of a pipeline, or the pieces of what is split, lie on
+  // several workers: brings all of them to this worker. Every step does it by itself unless pipeline.gather_parameters is
   // false; then they stay until the next step. On all workers together.
   void gather_parameters();
 

@@ -82,6 +82,16 @@ std::vector<Candidate> further_levels(const Config& config, const char* key,
   return found;
 }
 
+std::vector<Candidate> further_zero_levels(const Config& config) {
+  const char* const key = "zero.level";
+  std::vector<Candidate> found = further_levels(config, key, "parameters travel after the update");
+  for (Candidate& each : found) {
+    if (!cuts_parameters(config.with(each.changes))) continue;
+    each.note = "parameters travel in each step, and are whole between steps on request alone";
+  }
+  return found;
+}
+
 Candidate twice_the_micro_batches(const Config& config) {
   Candidate cut;
   cut.changes = {change(kMicroBatchKey, 2 * config.get<int64_t>(kMicroBatchKey))};
@@ -158,7 +168,7 @@ class Fitting {
       });
     };
     if (request_.several_workers) {
-      add(further_levels(base_, "zero.level", "parameters travel after the update"));
+      add(further_zero_levels(base_));
     }
     if (request_.rows_can_be_halved) add({twice_the_micro_batches(base_)});
     // Not from nothing: without a folder nothing would be saved on devices of the CPU.

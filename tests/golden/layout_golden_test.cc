@@ -185,5 +185,13 @@ TEST_F(LayoutGolden, UpdatesWhileTheStepRuns) {
   expect_layout("update_early", layout_after_a_step(std::make_shared<Layers>()));
 }
 
+TEST_F(LayoutGolden, ParametersThatTwoWorkersShareOut) {
+  parity::run_on_workers({1, 1}, [](int worker) {
+    init(Config{{"zero.level", "v2"}});
+    const Spread made = layout_after_a_step(std::make_shared<Layers>());
+    if (worker == 0 || !golden::kUpdate) expect_layout("spread_workers", made);
+  });
+}
+
 }  // namespace
 }  // namespace epl

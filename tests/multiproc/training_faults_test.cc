@@ -125,6 +125,43 @@ TEST(KilledWorker, WhileParametersComeFromTheirOwners) {
   }
 }
 
+// The same where they come around each use.
+TEST(KilledWorker, WhileParametersComeAroundTheirUse) {
+  for (int milliseconds : {0, 5, 15, 30}) {
+    SCOPED_TRACE(milliseconds);
+    TestTraining job(2, {"--width", "2000"}, {{"EPL_ZERO_LEVEL", "v2"}});
+    job.await(1, "begins 3");
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    job.send_signal(1, SIGKILL);
+    job.note_fault();
+    const TestTraining::End end = job.end_of(0);
+    EXPECT_GT(end.code, 0);
+    EXPECT_THAT(end.said, HasSubstr(concat("epl: ", name_of(job, 1))));
+    EXPECT_THAT(end.said, ContainsRegex("it was last at step [0-9]+, "));
+    EXPECT_EQ(job.left_behind(), "");
+  }
+}
+
+// The third worker never comes to the fetch, so the second is in it when it dies.
+TEST(KilledWorker, WhileItWaitsInAFetch) {
+  TestTraining job;
+  const TestTraining::Variables spreads{{"EPL_ZERO_LEVEL", "v2"}};
+  const auto wide = [](const char* what, const char* at, int on) {
+    return fault(what, at, 4, on, {"--width", "2000"});
+  };
+  for (const int index : {0, 1}) job.start_worker(index, 3, wide("kill", "inside", 1), spreads);
+  job.start_worker(2, 3, wide("hang", "step", 2), spreads);
+  job.await(2, "goes wrong");
+  job.await(1, "goes wrong");
+  job.note_fault();
+  const TestTraining::End end = job.end_of(0);
+  EXPECT_GT(end.code, 0);
+  EXPECT_THAT(end.said, HasSubstr(name_of(job, 1)));
+  EXPECT_THAT(end.said, ContainsRegex("it was last at step 4, "));
+  job.put_away(2);
+  EXPECT_EQ(job.left_behind(), "");
+}
+
 TEST(KilledWorker, WhileItSavesLeavesTheLastCheckpointWhole) {
   TestTraining job;
   const Words arguments =

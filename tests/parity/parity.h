@@ -96,6 +96,7 @@ class Variant {
   // Tensors are looked at in every so many steps, and after the last one: where workers keep parts
   // of parameters that brings them together.
   Variant& looks_every(int steps) { return looks_every_ = steps, *this; }
+  int looks_every() const { return looks_every_; }
   bool looks_after(int step) const { return (step + 1) % looks_every_ == 0 || step + 1 == steps_; }
   // communication.clip_after_allreduce
   Variant& clip_after() { return with("communication.clip_after_allreduce", true); }

@@ -79,7 +79,7 @@ Program nudged(Program program, int64_t which) {
 
 Variant undivided(const Variant& variant) {
   Variant whole;
-  whole.steps(variant.steps());
+  whole.steps(variant.steps()).looks_every(variant.looks_every());
   const TrainerOptions& options = variant.options();
   if (options.clip_grad_norm > 0) whole.clip_norm(options.clip_grad_norm, options.clip_norm_type);
   if (options.clip_grad_value > 0) whole.clip_value(options.clip_grad_value);
@@ -139,7 +139,9 @@ double Rounding::allowed(size_t step, const std::string& name, const torch::Tens
     const auto all = by_name(trace[step]);
     moved = std::max(moved, worst_difference(all.at(name), tensor));
     moved = std::max(moved, worst_difference(all.at(name), first));
-    for (const auto& [other, value] : all) single |= value.scalar_type() == torch::kFloat;
+    for (const auto& [other, value] : by_name(trace.back())) {
+      single |= value.scalar_type() == torch::kFloat;
+    }
   }
   const double epsilon = single ? std::numeric_limits<float>::epsilon() : epsilon_of(tensor);
   // The mean of numbers about 1 that cancel is 0 up to the last bit of one of them.
