@@ -63,13 +63,24 @@ void StepCache::begin_step() {
     probe_.reset();
     pending_.reset();
   }
-  // Before EPL's own copies come and go.
-  if (subject_.job.workers() != nullptr && cuts_parameters(subject_.config)) {
-    may_be_spread_ = subject_.job.spread().may_be_spread(subject_.model);
-  }
+  look_who_holds_parameters();
   if (!probe_) return;
   probe_->capture.effects = RunEffects();
   probe_->of_this_step = false;
+}
+
+// Before EPL's own copies come and go. What somebody holds stays whole from then on.
+void StepCache::look_who_holds_parameters() {
+  SpreadParameters& spread = subject_.job.spread();
+  if (subject_.job.workers() == nullptr || !cuts_parameters(subject_.config)) return;
+  for (const std::string& name : spread.let_go_of_held()) {
+    std::clog << "epl: all of `" << name << "` stays on worker "
+              << subject_.job.cluster().worker_index
+              << " from now on, since another tensor holds its memory (a view, a detach(), what "
+                 "another trainer has recorded): with zero.level = \"v2\" others keep parts\n";
+  }
+  if (std::exchange(spread_version_, spread.version()) != spread.version()) forget_all();
+  may_be_spread_ = spread.may_be_spread(subject_.model);
 }
 
 Capture StepCache::capture(const Batch& batch, double seed) {

@@ -137,6 +137,7 @@ class StepCache {
   // `seed` is the gradient of the loss: what is recorded may become the step.
   Capture record(const Batch& batch, double seed);
   Capture capture(const Batch& batch, double seed);
+  void look_who_holds_parameters();
   std::vector<at::Generator> generators_seen_before() const;
   bool calls_several_times() const;  // a step calls the function more than once in this worker
   bool is_first_of_its_form(const Batch& batch) const;
@@ -178,6 +179,7 @@ class StepCache {
   int sample_ = 0;                    // the micro batch that is being recorded
   int64_t rows_ = 0;  // of the batch that the sample was cut from; 0: it is a micro batch
   std::unique_ptr<Connections> connections_;
+  int64_t spread_version_ = 0;  // of what is spread, when the recordings were made
   // Parameters whose memory the program alone held when the step began; none before a step.
   std::optional<std::set<std::string>> may_be_spread_;
   struct Probe {  // recorded to know the strategies; spent by the first step of its shape

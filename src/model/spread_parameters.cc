@@ -31,11 +31,23 @@ bool fills_its_storage(const at::Tensor& tensor) {
 
 bool is_held_alone(const at::Tensor& tensor) { return tensor.storage().use_count() == 1; }
 
+bool can_be_taken_in(const at::Tensor& tensor) {
+  return fills_its_storage(tensor) && is_held_alone(tensor) &&
+         is_of_libtorch(tensor.storage().data_ptr());
+}
+
 [[noreturn]] void refuse_holder(const std::string& name) {
   throw Error(concat("workers are to keep parts of `", name,
                      "`, and another tensor (a view, a detach() or a result that was kept) holds "
                      "its memory, and would see what is missing"),
               kAskedBy, "let go of it before the step, clone() instead, or zero.level = \"v0\"");
+}
+
+// What this worker keeps of so many elements; nothing where it does not have the role.
+Piece range_of(const Connections& connections, int role, int64_t elements) {
+  const Connections::Sharers& sharers = connections.sharers_of(role);
+  if (sharers.rank < 0) return {};
+  return owned_elements({Owners::Kind::kRanges, 0}, elements, sharers.devices, sharers.rank);
 }
 
 HeldParameter held_by(const at::Tensor& memory, int role) {
@@ -62,9 +74,8 @@ std::set<std::string> SpreadParameters::may_be_spread(const Model& model) const 
       names.insert(name);
       continue;
     }
-    const bool fits = fills_its_storage(parameter) && is_held_alone(parameter) &&
-                      is_of_libtorch(parameter.storage().data_ptr());
-    if (fits && users[parameter.storage().unsafeGetStorageImpl()] == 1) names.insert(name);
+    if (can_be_taken_in(parameter) && users[parameter.storage().unsafeGetStorageImpl()] == 1)
+      names.insert(name);
   }
   return names;
 }
@@ -93,17 +104,26 @@ void SpreadParameters::forget_freed() {
   }
 }
 
-// The program may have put other data in place of what was taken in, while it was whole.
-void SpreadParameters::follow(const at::Tensor& parameter, Entry& entry) {
-  if (entry.memory->is_memory_of(parameter)) return;
-  EPL_CHECK(fills_its_storage(parameter),
-            concat("workers keep parts of `", entry.name,
-                   "` since an earlier step, and now it has "
-                   "gaps in memory, or is a view of something larger"),
-            kAskedBy, "a tensor without gaps in its place, or zero.level = \"v0\"");
-  if (!is_held_alone(parameter)) refuse_holder(entry.name);
+// The program may have put other data in place of what was taken in, while it was whole. Gives
+// whether that could be taken in as well.
+bool SpreadParameters::follow(const at::Tensor& parameter, Entry& entry) {
+  if (entry.memory->is_memory_of(parameter)) return true;
+  if (!can_be_taken_in(parameter)) return false;
   entry.memory->take(parameter.detach());
   parameter.storage().unsafeGetStorageImpl()->set_data_ptr(entry.memory->memory());
+  return true;
+}
+
+std::vector<std::string> SpreadParameters::let_go_of_held() {
+  std::vector<std::string> names;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const at::Tensor parameter(entry->second.parameter.lock());
+    const bool held = !entry->second.spread && parameter.defined() && !is_held_alone(parameter);
+    if (held) names.push_back(entry->second.name);
+    entry = held ? entries_.erase(entry) : std::next(entry);
+  }
+  if (!names.empty()) ++version_;
+  return names;
 }
 
 // --- who has what
@@ -165,14 +185,11 @@ void SpreadParameters::settle(BoundStep& step, Connections& connections) {
 void SpreadParameters::keep_ranges(const BoundStep& step, const Connections& connections, int role,
                                    int leaf) {
   const at::Tensor& parameter = step.user_tensor(leaf);
-  Entry& entry = entries_.at(parameter.unsafeGetTensorImpl());
+  const auto found = entries_.find(parameter.unsafeGetTensorImpl());
+  EPL_ASSERT(found != entries_.end(), "a parameter that is spread was taken in");
+  Entry& entry = found->second;
   if (entry.spread) return;
-  const Connections::Sharers& sharers = connections.sharers_of(role);
-  const Owners ranges{Owners::Kind::kRanges, 0};
-  const Piece own = sharers.rank < 0
-                        ? Piece{}
-                        : owned_elements(ranges, parameter.numel(), sharers.devices, sharers.rank);
-  entry.memory->keep(own);
+  entry.memory->keep(range_of(connections, role, parameter.numel()));
   entry.memory->drop();
   entry.spread = true;
   entry.role = role;
@@ -193,8 +210,14 @@ void SpreadParameters::make_whole(const std::vector<Entry*>& entries, Connection
   for (Entry* each : entries) sorted.emplace(each->number, each);
   HeldParameters held;
   for (const auto& [number, entry] : sorted) {
-    EPL_ASSERT(entry->placement == connections.placement(),
-               "what is spread is brought together by whoever lies on the same workers");
+    const int64_t elements = entry->memory->tensor().numel();
+    EPL_CHECK(entry->placement == connections.placement() &&
+                  entry->memory->kept() == range_of(connections, entry->role, elements),
+              concat("workers keep parts of `", entry->name,
+                     "` since an earlier step, whose devices lay otherwise"),
+              kAskedBy,
+              "trainer.gather_parameters() before epl::init() and before the trainer of that "
+              "step is gone");
     connections.make_group({entry->role});
     entry->memory->bring();
     held.push_back(held_by(entry->memory->tensor(), entry->role));
@@ -250,9 +273,12 @@ void SpreadParameters::show_hidden() {
 
 void SpreadParameters::follow_program() {
   forget_freed();
-  for (auto& [key, entry] : entries_) {
-    const at::Tensor parameter(entry.parameter.lock());
-    if (parameter.defined() && !entry.spread) follow(parameter, entry);
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const at::Tensor parameter(entry->second.parameter.lock());
+    const bool stays =
+        !parameter.defined() || entry->second.spread || follow(parameter, entry->second);
+    if (!stays) ++version_;
+    entry = stays ? std::next(entry) : entries_.erase(entry);
   }
 }
 

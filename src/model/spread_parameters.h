@@ -22,6 +22,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "layout/state_home.h"
 #include "model/model.h"
@@ -37,6 +38,12 @@ class SpreadParameters {
   std::set<std::string> may_be_spread(const Model& model) const;
   // Those that some leaf of the plan names as spread get memory of their own.
   void take_in(const Plan& plan, const Model& model);
+
+  // Before a step: of parameters that are whole, those whose memory somebody else holds now are
+  // not spread any more; gives their names. A plan that was made with another version() may spread
+  // what is not taken in any more.
+  std::vector<std::string> let_go_of_held();
+  int64_t version() const { return version_; }
 
   // The memory of a parameter that is taken in; null for others.
   std::shared_ptr<SpreadTensor> find(const at::Tensor& parameter) const;
@@ -93,7 +100,7 @@ class SpreadParameters {
   using Entries = std::map<c10::TensorImpl*, Entry>;
 
   void forget_freed();
-  void follow(const at::Tensor& parameter, Entry& entry);
+  static bool follow(const at::Tensor& parameter, Entry& entry);
   void keep_ranges(const BoundStep& step, const Connections& connections, int role, int leaf);
   void make_whole(const std::vector<Entry*>& entries, Connections& connections);
   void check_held_alone() const;
@@ -104,6 +111,7 @@ class SpreadParameters {
   NearAccount account_;  // before what counts there
   Entries entries_;
   int64_t taken_in_ = 0;
+  int64_t version_ = 0;
   int shown_ = 0;  // how many want it so
 };
 

@@ -278,5 +278,56 @@ TEST(VerifyPlan, FindsWhatIsUsedWhileItIsAway) {
   EXPECT_THROW(verify_plan(bad), InternalError);
 }
 
+// Of parameters that are spread over workers the runs alone need what others keep.
+Plan spread_over_two(int micro_batches = 1) {
+  LowerOptions options;
+  options.micro_batches = micro_batches;
+  options.replicas = 2;
+  options.zero.shares = {{1, 1}};
+  options.zero.spreads = true;
+  options.zero.fetches = {int64_t{64} << 20, 4, 1};
+  options.end.gathers_from_owners = true;
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "w" + std::to_string(i);
+    options.zero.spread.insert(name);
+    options.zero.settled[name] = {Owners::Kind::kRanges, 0};
+  }
+  return lower(parse_graph(LayersGraph().text()), options);
+}
+
+TEST(SpreadPlan, FetchesForRunsAndNotForUpdates) {
+  const Plan plan = spread_over_two(2);
+  const Program& program = plan.programs[0];
+  EXPECT_EQ(program.leaves[2].others, 64 * 64 * 4 / 2);
+  EXPECT_LT(most_near(program), 4 * program.leaves[2].others);
+  bool updates = false;
+  for (const Instruction& each : program.instructions) {
+    updates |= each.kind == Instruction::Kind::kUpdate;
+    EXPECT_FALSE(updates && is_of_offload(each.kind));
+    if (each.kind == Instruction::Kind::kGather) {
+      EXPECT_TRUE(each.leaves.empty());
+    }
+  }
+  EXPECT_EQ(print_plan(parse_plan(print_plan(plan))), print_plan(plan));
+}
+
+TEST(SpreadPlan, IsVerified) {
+  const Plan good = spread_over_two();
+  verify_plan(good);
+  int taken_out = 0;
+  for (size_t i = 0; i < good.programs[0].instructions.size(); ++i) {
+    if (!is_of_offload(good.programs[0].instructions[i].kind)) continue;
+    Plan bad = good;
+    auto& instructions = bad.programs[0].instructions;
+    instructions.erase(instructions.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_THROW(verify_plan(bad), InternalError) << i;
+    ++taken_out;
+  }
+  EXPECT_GT(taken_out, 10);
+  Plan bad = good;
+  for (PlanLeaf& leaf : bad.programs[0].leaves) leaf.others = 0;
+  EXPECT_THROW(verify_plan(bad), InternalError);
+}
+
 }  // namespace
 }  // namespace epl

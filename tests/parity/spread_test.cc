@@ -199,9 +199,12 @@ MakeProgram wide_stages() {
     net->register_module("first", first);
     net->register_module("last", last);
     return program(net, sgd(*net, 0.1, 0.9), [first, last](const Batch& batch) {
-      epl::With with(epl::replicate(1));
-      const torch::Tensor between = first->forward(batch[0]);
-      epl::With next(epl::replicate(1));
+      torch::Tensor between;
+      {
+        const epl::With scope(epl::replicate(1));
+        between = first->forward(batch[0]);
+      }
+      const epl::With scope(epl::replicate(1));
       return cross_entropy(last->forward(between), batch[1]);
     });
   };
