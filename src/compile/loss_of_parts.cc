@@ -15,6 +15,14 @@ RowResult loss_of_recorded(const Graph& recorded, int parts) {
   return loss_over_rows(pure, parts);
 }
 
+RowResult loss_of_any_recorded(const Graph& recorded, int parts) {
+  try {
+    return loss_of_recorded(recorded, parts);
+  } catch (const std::exception&) {
+    return {OverRows::kNeither, "its graph cannot be read"};
+  }
+}
+
 std::string remark_on_loss(const RowResult& loss, int parts, bool averages) {
   if (parts < 2 || loss.kind == OverRows::kMean) return "";
   if (loss.kind == OverRows::kSum) {

@@ -13,6 +13,9 @@ namespace epl {
 // replicas.
 RowResult loss_of_recorded(const Graph& recorded, int parts);
 
+// The same where a step cannot be replayed, which may also be what keeps its graph from being read.
+RowResult loss_of_any_recorded(const Graph& recorded, int parts);
+
 // What a user should hear of it; empty where there is nothing to say. `parts`: micro batches times
 // replicas; `averages`: gradients are reduced by their mean.
 std::string remark_on_loss(const RowResult& loss, int parts, bool averages);

@@ -74,10 +74,8 @@ void StepCache::look_who_holds_parameters() {
   SpreadParameters& spread = subject_.job.spread();
   if (subject_.job.workers() == nullptr || !cuts_parameters(subject_.config)) return;
   for (const std::string& name : spread.let_go_of_held()) {
-    std::clog << "epl: all of `" << name << "` stays on worker "
-              << subject_.job.cluster().worker_index
-              << " from now on, since another tensor holds its memory (a view, a detach(), what "
-                 "another trainer has recorded): with zero.level = \"v2\" others keep parts\n";
+    const int worker = subject_.job.cluster().worker_index;
+    std::clog << "epl: " << remark_on_held_parameter(name, worker) << "\n";
   }
   if (std::exchange(spread_version_, spread.version()) != spread.version()) forget_all();
   may_be_spread_ = spread.may_be_spread(subject_.model);
@@ -105,15 +103,8 @@ Capture StepCache::capture(const Batch& batch, double seed) {
   return captured;
 }
 
-// In LibTorch 1 their own optimizers go on with zeros where their steps give them no gradient.
 void StepCache::note_reached(const Capture& captured) {
-  if (!kZeroGradLeavesZeros) return;
-  for (const WeakTensor& leaf : captured.reached) {
-    const at::Tensor tensor = at::Tensor(leaf.lock());
-    if (tensor.defined() && !subject_.model.trains(tensor)) {
-      subject_.job.gradient_history().add_reached(tensor);
-    }
-  }
+  add_reached(captured.reached, subject_.model, subject_.job.gradient_history());
 }
 
 void StepCache::note_written(const Batch& batch, const Capture& captured) {
@@ -295,11 +286,7 @@ void StepCache::note_loss_of_plain(const Graph& recorded) {
   const int parts = subject_.job.cluster().total_gpu_num *
                     static_cast<int>(subject_.config.get<int64_t>("pipeline.num_micro_batch"));
   if (parts < 2 || told_of_loss_) return;
-  RowResult loss{OverRows::kNeither, "its graph cannot be read"};
-  try {
-    loss = loss_of_recorded(recorded, parts);
-  } catch (const std::exception&) {
-  }
+  const RowResult loss = loss_of_any_recorded(recorded, parts);
   tell_once(remark_on_loss(loss, parts, averages_gradients(subject_.config)), told_of_loss_);
 }
 

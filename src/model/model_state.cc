@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "config/libtorch.h"
 #include "state/optimizer_states.h"
 
 namespace epl {
@@ -93,6 +94,15 @@ double most_state_per_parameter(const Model& model) {
     most = std::max(most, state_per_parameter(*optimizer));
   }
   return most;
+}
+
+void add_reached(const std::vector<WeakTensor>& reached, const Model& model,
+                 GradientHistory& history) {
+  if (!kZeroGradLeavesZeros) return;
+  for (const WeakTensor& leaf : reached) {
+    const at::Tensor tensor = at::Tensor(leaf.lock());
+    if (tensor.defined() && !model.trains(tensor)) history.add_reached(tensor);
+  }
 }
 
 }  // namespace epl

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "capture/capture.h"
 #include "model/model.h"
 #include "state/gradient_history.h"
 #include "state/state_map.h"
@@ -30,5 +31,10 @@ std::map<std::string, int> states_kept(const Model& model);
 
 // Bytes of state a byte of parameters, of the optimizer that keeps most.
 double most_state_per_parameter(const Model& model);
+
+// Tensors that other models train, which a step has reached: in LibTorch 1 their own optimizers go
+// on with zeros where their steps give them no gradient.
+void add_reached(const std::vector<WeakTensor>& reached, const Model& model,
+                 GradientHistory& history);
 
 }  // namespace epl

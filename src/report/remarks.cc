@@ -32,6 +32,12 @@ std::string remark_on_local_clipping(const std::string& key, int replicas) {
                 "the reduced gradients are clipped, as the plain loop does with the whole batch");
 }
 
+std::string remark_on_held_parameter(const std::string& name, int worker) {
+  return concat("all of `", name, "` stays on worker ", worker,
+                " from now on, since another tensor holds its memory (a view, a detach(), what "
+                "another trainer has recorded): with zero.level = \"v2\" others keep parts");
+}
+
 std::string remark_on_fetched_bytes(int64_t bytes) {
   return concat("after each step worker 0 fetches ", human_bytes(bytes),
                 " of parameters that other workers update, so that all can be read at any time; "

@@ -26,6 +26,9 @@ std::string remark_on_plain_steps(int64_t step, const std::string& why, int64_t 
 
 std::string remark_on_unverified_step(int64_t step);
 
+// With zero.level = "v2": a worker keeps all of a parameter.
+std::string remark_on_held_parameter(const std::string& name, int worker);
+
 // The step was recorded again so many times, the last time since `why`.
 std::string remark_on_recording_again(int times, const std::string& why);
 
