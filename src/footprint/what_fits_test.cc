@@ -69,11 +69,13 @@ TEST_F(WhatFits, TriesSingleChangesAndThenPairs) {
   workers = true;
   const std::string recompute = "gradient_checkpoint.type = \"auto\"";
   const std::string zero = "zero.level = \"v0\"";
+  const std::string spread = "zero.level = \"v2\"";
   const std::string micro = "pipeline.num_micro_batch = 2";
   EXPECT_THAT(names(report(250)),
-              ElementsAre("as it is", recompute, zero, micro, kAmp, recompute + ", " + zero,
-                          recompute + ", " + micro, recompute + ", " + kAmp, zero + ", " + micro,
-                          zero + ", " + kAmp, micro + ", " + kAmp));
+              ElementsAre("as it is", recompute, zero, spread, micro, kAmp, recompute + ", " + zero,
+                          recompute + ", " + spread, recompute + ", " + micro,
+                          recompute + ", " + kAmp, zero + ", " + micro, zero + ", " + kAmp,
+                          spread + ", " + micro, spread + ", " + kAmp, micro + ", " + kAmp));
 }
 
 TEST_F(WhatFits, LeavesOutWhatDoesNotApply) {
@@ -81,7 +83,7 @@ TEST_F(WhatFits, LeavesOutWhatDoesNotApply) {
   EXPECT_THAT(names(report(400, Config{{"amp.level", "O1"}})),
               ElementsAre("as it is", "memory.limit = 400"));
   workers = true;
-  EXPECT_THAT(names(report(200, Config{{"amp.level", "O1"}, {"zero.level", "v0"}})),
+  EXPECT_THAT(names(report(200, Config{{"amp.level", "O1"}, {"zero.level", "v2"}})),
               ElementsAre("as it is", "gradient_checkpoint.type = \"auto\""));
 }
 

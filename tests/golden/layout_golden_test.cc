@@ -24,10 +24,11 @@ constexpr int64_t kRows = 8;
 
 // A linear layer and a ReLU for each strategy, under it; without any, two of them in no scope.
 struct Layers : torch::nn::Module {
-  explicit Layers(std::vector<Strategy> strategies = {}) : scopes(std::move(strategies)) {
+  explicit Layers(std::vector<Strategy> strategies = {}, int64_t columns = kWidth)
+      : scopes(std::move(strategies)), width(columns) {
     const size_t count = scopes.empty() ? 2 : scopes.size();
     for (size_t i = 0; i < count; ++i) {
-      layers.push_back(register_module(concat("layer", i), torch::nn::Linear(kWidth, kWidth)));
+      layers.push_back(register_module(concat("layer", i), torch::nn::Linear(width, width)));
     }
   }
 
@@ -46,6 +47,7 @@ struct Layers : torch::nn::Module {
   }
 
   std::vector<Strategy> scopes;
+  const int64_t width;
   std::vector<torch::nn::Linear> layers;
 };
 
@@ -80,7 +82,7 @@ Spread layout_after_a_step(const std::shared_ptr<Layers>& net) {
   Trainer trainer(net, optimizer, [net](const Batch& batch) {
     return torch::nn::functional::cross_entropy(net->forward(batch[0]), batch[1]);
   });
-  const Tensor x = torch::arange(kRows * kWidth, torch::kFloat).view({kRows, kWidth});
+  const Tensor x = torch::arange(kRows * net->width, torch::kFloat).view({kRows, net->width});
   trainer.step({x, torch::arange(kRows, torch::kLong) % kWidth});
   return {trainer.plan(), trainer.state()};
 }
@@ -188,7 +190,9 @@ TEST_F(LayoutGolden, UpdatesWhileTheStepRuns) {
 TEST_F(LayoutGolden, ParametersThatTwoWorkersShareOut) {
   parity::run_on_workers({1, 1}, [](int worker) {
     init(Config{{"zero.level", "v2"}});
-    const Spread made = layout_after_a_step(std::make_shared<Layers>());
+    constexpr int64_t kWide = 256;  // what is smaller goes to one worker
+    const Spread made =
+        layout_after_a_step(std::make_shared<Layers>(std::vector<Strategy>(), kWide));
     if (worker == 0 || !golden::kUpdate) expect_layout("spread_workers", made);
   });
 }
