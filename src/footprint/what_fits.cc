@@ -172,7 +172,8 @@ class Fitting {
     }
     if (request_.rows_can_be_halved) add({twice_the_micro_batches(base_)});
     // Not from nothing: without a folder nothing would be saved on devices of the CPU.
-    if (!base_.get<std::string>("offload.level").empty()) {
+    const bool has_file = !base_.get<std::string>("offload.path").empty();
+    if (has_file || !base_.get<std::string>("offload.level").empty()) {
       add(further_levels(base_, "offload.level", "parameters travel in each step"));
     }
     if (!mixes_precisions(base_)) add({mixed_precision_too()});

@@ -158,12 +158,13 @@ bool FileHomes::take_room(int64_t bytes, Patience patience) {
   return true;
 }
 
-// What was read could be dropped before it is used only where it is not in use. False: there is no
-// room yet. Nobody waits for room with the home locked: it may be among what is about to go.
+// What was read could be dropped before it is used only where it is not in use; what a lane that
+// comes late would bring, after whoever waited has stored it, nobody would store. False: there is
+// no room yet. Nobody waits for room with the home locked: it may be among what is about to go.
 bool FileHomes::try_bring(Home& home, Access access, Patience patience) {
   const MutexLock lock(home.moving);
   const std::shared_ptr<HomeFile> file = home.file.lock();
-  if (home.near || file == nullptr) return true;
+  if (home.near || home.users == 0 || file == nullptr) return true;
   if (!take_room(home.bytes, patience)) return false;
   const int error = file->fetch(home.begin, home.bytes, access == Access::kWrite);
   if (error != 0) {

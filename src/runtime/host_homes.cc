@@ -106,8 +106,7 @@ at::Tensor HostHomes::zeros_for(const at::Tensor& parameter) {
     home->users = 1;
     own->states.push_back(home);
   }
-  const Window spare = take_room(*home);
-  if (spare != nullptr) spare->give_up_pages();
+  take_room(home->bytes);
   const MutexLock lock(home->moving);
   home->window->open();
   home->near = true;
@@ -133,8 +132,7 @@ HostHomes::Homes HostHomes::of(const std::vector<at::Tensor>& parameters, Part p
 // Where there is too little, what is about to go makes room: the lane that closes windows waits for
 // nobody. Nor does who has taken room and may give it back, since its window is not needed any
 // more.
-HostHomes::Window HostHomes::take_room(const Home& home) {
-  const int64_t bytes = home.bytes;
+void HostHomes::take_room(int64_t bytes) {
   const MutexLock lock(room_);
   const auto fits = [&]() EPL_REQUIRES(room_) { return limit_ == 0 || near_ + bytes <= limit_; };
   room_changed_.wait(
@@ -146,47 +144,13 @@ HostHomes::Window HostHomes::take_room(const Home& home) {
             "offload.level", "smaller layers, or a higher memory.limit");
   near_ += bytes;
   most_near_ = std::max(most_near_, near_);
-  Window spare = take_spare(home);
-  trim_spare(limit_ - near_);
   ++opening_;
-  return spare;
 }
 
-// Its own pages first: a window that is open is never among those that are to spare.
-HostHomes::Window HostHomes::take_spare(const Home& home) {
-  const auto found = spare_.find(home.bytes);
-  if (found == spare_.end()) return nullptr;
-  std::vector<Window>& windows = found->second;
-  const auto own = std::find(windows.begin(), windows.end(), home.window);
-  if (own != windows.end()) std::iter_swap(own, std::prev(windows.end()));
-  Window spare = std::move(windows.back());
-  windows.pop_back();
-  if (windows.empty()) spare_.erase(found);
-  spare_bytes_ -= home.bytes;
-  return spare;
-}
-
-// `closed`: one that has kept its pages; null: none.
-void HostHomes::give_room(int64_t bytes, Window closed) {
+void HostHomes::give_room(int64_t bytes) {
   const MutexLock lock(room_);
   near_ -= bytes;
-  if (closed != nullptr) {
-    spare_[bytes].push_back(std::move(closed));
-    spare_bytes_ += bytes;
-  }
-  trim_spare(limit_ - near_);
   room_changed_.notify_all();
-}
-
-// Without a limit there is none to spare.
-void HostHomes::trim_spare(int64_t most) {
-  while (spare_bytes_ > std::max<int64_t>(most, 0)) {
-    const auto last = std::prev(spare_.end());
-    last->second.back()->give_up_pages();
-    last->second.pop_back();
-    spare_bytes_ -= last->first;
-    if (last->second.empty()) spare_.erase(last);
-  }
 }
 
 void HostHomes::note_opened() {
@@ -205,28 +169,21 @@ void HostHomes::bring(Home& home) {
     const MutexLock lock(home.moving);
     if (home.near || home.users == 0 || !storage) return;
   }
-  const Window spare = take_room(home);
+  take_room(home.bytes);
   try {
-    open(home, *storage, spare);
+    open(home, *storage);
   } catch (...) {
-    give_room(home.bytes, nullptr);
+    give_room(home.bytes);
     note_opened();
     throw;
   }
   note_opened();
 }
 
-void HostHomes::open(Home& home, const c10::StorageImpl& storage, const Window& spare) {
+void HostHomes::open(Home& home, const c10::StorageImpl& storage) {
   const MutexLock lock(home.moving);
-  if (home.users == 0) {
-    if (spare != nullptr) spare->give_up_pages();
-    return give_room(home.bytes, nullptr);
-  }
-  if (spare != nullptr) {
-    home.window->open_with_pages_of(*spare);
-  } else {
-    home.window->open();
-  }
+  if (home.users == 0) return give_room(home.bytes);
+  home.window->open();
   std::memcpy(home.window->begin(), storage.data(), static_cast<size_t>(home.size));
   home.near = true;
 }
@@ -239,9 +196,9 @@ void HostHomes::drop(Home& home) {
     std::memcpy(const_cast<void*>(static_cast<const void*>(storage->data())), home.window->begin(),
                 static_cast<size_t>(home.size));
   }
-  home.window->close_and_keep_pages();
+  home.window->close();
   home.near = false;
-  give_room(home.bytes, home.window);
+  give_room(home.bytes);
 }
 
 void HostHomes::start_drop(Homes homes) {
@@ -319,7 +276,6 @@ void HostHomes::begin(int64_t most_near) {
   rest();
   const MutexLock lock(room_);
   limit_ = most_near;
-  trim_spare(limit_);
 }
 
 void HostHomes::finish_lanes() {

@@ -78,17 +78,12 @@ class HostHomes final : public TensorHomes {
   std::shared_ptr<Home> add(const at::Tensor& tensor) EPL_REQUIRES(mutex_);
   Homes of(const std::vector<at::Tensor>& parameters, Part part) const EPL_EXCLUDES(mutex_);
   void bring(Home& home) EPL_EXCLUDES(room_);
-  void open(Home& home, const c10::StorageImpl& storage, const std::shared_ptr<WindowMemory>& spare)
-      EPL_EXCLUDES(room_);
+  void open(Home& home, const c10::StorageImpl& storage) EPL_EXCLUDES(room_);
   void note_opened() EPL_EXCLUDES(room_);
   void drop(Home& home) EPL_EXCLUDES(room_);
   void start_drop(Homes homes) EPL_EXCLUDES(room_);
-  // Room for a window that is closed, with the pages of one of its size, or else null.
-  using Window = std::shared_ptr<WindowMemory>;
-  Window take_room(const Home& home) EPL_EXCLUDES(room_);
-  Window take_spare(const Home& home) EPL_REQUIRES(room_);
-  void give_room(int64_t bytes, Window closed) EPL_EXCLUDES(room_);
-  void trim_spare(int64_t most) EPL_REQUIRES(room_);
+  void take_room(int64_t bytes) EPL_EXCLUDES(room_);
+  void give_room(int64_t bytes) EPL_EXCLUDES(room_);
   void finish_lanes() EPL_EXCLUDES(room_);
 
   mutable Mutex mutex_;
@@ -100,9 +95,6 @@ class HostHomes final : public TensorHomes {
   int64_t limit_ EPL_GUARDED_BY(room_) = 0;    // 0: none
   int64_t going_ EPL_GUARDED_BY(room_) = 0;    // stores whose windows are still to be closed
   int64_t opening_ EPL_GUARDED_BY(room_) = 0;  // windows that have room, and are not open yet
-  // Closed ones with their pages, by bytes. With what is near they are no more than the limit.
-  std::map<int64_t, std::vector<Window>> spare_ EPL_GUARDED_BY(room_);
-  int64_t spare_bytes_ EPL_GUARDED_BY(room_) = 0;
   Watch watch_;   // of its own: what was written is brought home also where a job has failed
   Lane fetches_;  // last: they end first
   Lane stores_;

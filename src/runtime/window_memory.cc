@@ -8,10 +8,6 @@
 #include "base/check.h"
 #include "base/text.h"
 
-#ifndef MREMAP_DONTUNMAP  // Linux 5.7
-#define MREMAP_DONTUNMAP 4
-#endif
-
 namespace epl {
 namespace {
 
@@ -60,33 +56,11 @@ void WindowMemory::open() {
   if (mprotect(begin_, whole(), PROT_READ | PROT_WRITE) != 0) refuse(bytes_, errno);
 }
 
+// Out of reach first. Neither of these can fail for a range that is mapped and of whole pages; were
+// it so, nothing would be lost but memory.
 void WindowMemory::close() {
-  give_up_pages();
-  close_and_keep_pages();
-}
-
-// Neither of these can fail for a range that is mapped and of whole pages; were it so, nothing
-// would be lost but memory.
-void WindowMemory::close_and_keep_pages() { mprotect(begin_, whole(), PROT_NONE); }
-void WindowMemory::give_up_pages() { madvise(begin_, whole(), MADV_DONTNEED); }
-
-// The pages move, not what is in them. Where the system cannot do that, the addresses may have been
-// unmapped already.
-void WindowMemory::open_with_pages_of(WindowMemory& closed) {
-  EPL_ASSERT(closed.whole() == whole(), "windows of one size exchange their pages");
-  if (&closed != this) {
-    const void* const moved = mremap(closed.begin_, whole(), whole(),
-                                     MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, begin_);
-    if (moved == MAP_FAILED) {
-      closed.give_up_pages();
-      const void* const again =
-          mmap(begin_, whole(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-               /*fd=*/-1, /*offset=*/0);
-      if (again == MAP_FAILED) refuse(bytes_, errno);
-      wish_for_huge_pages();
-    }
-  }
-  open();
+  mprotect(begin_, whole(), PROT_NONE);
+  madvise(begin_, whole(), MADV_DONTNEED);
 }
 
 c10::Storage WindowMemory::storage() {

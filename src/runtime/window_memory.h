@@ -34,13 +34,6 @@ class WindowMemory : public std::enable_shared_from_this<WindowMemory> {
   void open();
   void close();
 
-  // The same without fresh pages, which cost more than what is copied into them: a window that is
-  // closed keeps its pages, and another one of as many bytes, or it itself, is opened with them. It
-  // holds whatever lay there. give_up_pages(): of one that is closed, nobody takes them.
-  void close_and_keep_pages();
-  void open_with_pages_of(WindowMemory& closed);
-  void give_up_pages();
-
   // For tensors over it, which keep the addresses reserved.
   c10::Storage storage();
 
