@@ -140,8 +140,9 @@ class Trainer {
 
   // Where workers keep parts of parameters (zero.level = "v2"): brings all of them to all workers,
   // until the next step. Where the stages of a pipeline, or the pieces of what is split, lie on
-  // several workers: brings all of them to this worker. Every step does it by itself unless pipeline.gather_parameters is
-  // false; then they stay until the next step. On all workers together.
+  // several workers: brings all of them to this worker. Every step does it by itself unless
+  // pipeline.gather_parameters is false; then they stay until the next step. On all workers
+  // together.
   void gather_parameters();
 
   // Where workers keep states of optimizers that others do not have (zero.level, or stages of a
