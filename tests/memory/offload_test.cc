@@ -2,6 +2,7 @@
 // the process. A process of its own, so that it holds nothing of other tests.
 #include <epl/epl.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -25,10 +26,18 @@ bool reset_peak() {
   return static_cast<bool>(refs << "5" << std::flush);
 }
 
-// Kernels and their buffers come into memory, which are none of EPL's.
+// Kernels and their buffers come into memory, which are none of EPL's: with the sizes of the step.
 void warm_up() {
-  const torch::Tensor x = torch::randn({256, 256}, torch::requires_grad());
-  torch::mm(x, x).relu().square().mean().backward();
+  const torch::Tensor x = torch::randn({32, 1024}, torch::requires_grad());
+  torch::nn::Linear layer(1024, 1024);
+  torch::gelu(layer(x)).square().mean().backward();
+}
+
+// What the C library keeps of memory that was freed is none of EPL's either: large blocks go back
+// at once, whatever was freed before, and small ones now.
+void keep_no_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  malloc_trim(0);
 }
 
 TEST(Offload, HoldsWhatTheForecastSaysIsNear) {
@@ -37,7 +46,9 @@ TEST(Offload, HoldsWhatTheForecastSaysIsNear) {
   }
   init(Config{{"offload.level", "v1"}, {"offload.path", testing::TempDir()}});
   torch::set_num_threads(1);
+  keep_no_freed_memory();
   warm_up();
+  keep_no_freed_memory();
   const double before = megabytes_of_process("RssAnon");
   torch::nn::Sequential net;  // of 128 MB; 384 MB with its states
   for (int i = 0; i < 32; ++i) {
@@ -52,6 +63,7 @@ TEST(Offload, HoldsWhatTheForecastSaysIsNear) {
   for (int step = 0; step < 3; ++step) trainer.step(batch);
   sleep(2);  // until what is written has gone
   const double libraries = megabytes_of_process("RssFile");
+  keep_no_freed_memory();
   reset_peak();
   for (int step = 0; step < 2; ++step) trainer.step(batch);
   const double system = megabytes_of_process("VmHWM") - libraries - before;
