@@ -3,6 +3,7 @@
 // operator.
 #include "capture/hidden_tensor.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <map>
