@@ -40,6 +40,9 @@ class Finder {
   // Empty, or why parameters are updated at the end.
   std::string why_updated_at_end() const {
     if (step_.is_pipeline()) return "a pipeline accumulates its gradients";
+    // Of what all of them have, one has the gradient, and cannot know when the others have read it.
+    if (roles_.size() > 1)
+      return "devices that operators are cut over read them at their own times";
     if (options_.micro_batches > 1) return "gradients are accumulated over micro batches";
     return "";
   }

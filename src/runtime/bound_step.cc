@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "program/plan_mesh.h"
@@ -57,17 +58,24 @@ BoundStep::BoundStep(const Plan& plan, BoundLeaves leaves, const Where& where)
 void BoundStep::check_updated_early() const {
   for (size_t role = 0; role < plan_.roles(); ++role) {
     const Program& program = plan_.program_of(role);
-    std::map<const c10::StorageImpl*, int> users;
-    for (const auto& leaf : leaves_.of_roles[role]) {
-      const at::Tensor& tensor = leaf.tensor;
-      if (tensor.defined() && tensor.has_storage()) {
-        ++users[tensor.storage().unsafeGetStorageImpl()];
+    const auto memory_of = [](const at::Tensor& tensor) {
+      const auto* const begin = tensor.defined() && tensor.has_storage()
+                                    ? static_cast<const char*>(tensor.storage().data())
+                                    : nullptr;
+      return std::make_pair(begin, begin == nullptr ? begin : begin + tensor.storage().nbytes());
+    };
+    const auto users_of = [&](const at::Tensor& own) {
+      const auto [begin, end] = memory_of(own);
+      int users = 0;
+      for (const auto& each : leaves_.of_roles[role]) {
+        const auto [first, last] = memory_of(each.tensor);
+        users += first < end && begin < last ? 1 : 0;
       }
-    }
+      return users;
+    };
     for (const PlanGradient& gradient : program.gradients) {
       if (gradient.stays != PlanGradient::Stays::kUntilUpdated) continue;
-      const at::Tensor& own = leaf(role, gradient.leaf).tensor;
-      EPL_CHECK(users[own.storage().unsafeGetStorageImpl()] == 1,
+      EPL_CHECK(users_of(leaf(role, gradient.leaf).tensor) <= 1,
                 concat("`", program.leaves[static_cast<size_t>(gradient.leaf)].name,
                        "` is updated while the step runs, and the step reads its memory under "
                        "another name as well"),
@@ -346,6 +354,7 @@ bool BoundStep::rebind_if_moved() {
     replicas_.team.run([&](int each) { ensure_arena(replicas_, each, program(each).arena_bytes); });
   }
   for (auto& executor : executors_) moved |= executor->rebind_if_moved();
+  if (moved) check_updated_early();
   return moved;
 }
 

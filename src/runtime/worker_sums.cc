@@ -7,7 +7,9 @@ namespace {
 
 constexpr int64_t kPageOfSums = 4096;
 
-int64_t in_whole_pages(int64_t bytes) { return (bytes + kPageOfSums - 1) / kPageOfSums * kPageOfSums; }
+int64_t in_whole_pages(int64_t bytes) {
+  return (bytes + kPageOfSums - 1) / kPageOfSums * kPageOfSums;
+}
 
 at::Tensor in_a_row(const at::Tensor& tensor, const Piece& elements) {
   return tensor.as_strided({tensor.numel()}, {1}).narrow(0, elements.begin, elements.length);

@@ -313,6 +313,37 @@ TEST(EarlyUpdates, ComeAtTheEndWithSeveralMicroBatches) {
   EXPECT_TRUE(same_as(wide, wide_batch, two, early(two)));
 }
 
+// All of the devices read what is not cut, and one of them has its gradient.
+TEST(EarlyUpdates, ComeAtTheEndWhereOperatorsAreCut) {
+  for (const char* name : {"mlp", "gpt", "tied"}) {
+    SCOPED_TRACE(name);
+    EXPECT_TRUE(
+        trains_split(split_models().at(name), 2, early(Variant().steps(3).stages(2).workers({2}))));
+  }
+}
+
+// A layer whose memory becomes that of another one in mid-training is not updated before its other
+// name is read.
+TEST(EarlyUpdates, AreRefusedWhereMemoryComesToBeShared) {
+  init(Config{{"optimizer.update_early", true}});
+  auto net = wide_net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, classification(net));
+  for (int step = 0; step < 3; ++step) trainer.step(wide_batch(step));
+  std::vector<torch::Tensor> parameters = net->parameters();
+  for (torch::Tensor& other : parameters) {
+    if (&other == &parameters[0] || other.sizes() != parameters[0].sizes()) continue;
+    other.set_data(parameters[0].detach());
+    break;
+  }
+  try {
+    trainer.step(wide_batch(3));
+    EXPECT_THAT(trainer.plan(), testing::HasSubstr("to the end"));
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("under another name"));
+  }
+}
+
 TEST(EarlyUpdates, GoWithRecomputation) {
   const Variant again = Variant().steps(3).with("gradient_checkpoint.type", "auto");
   EXPECT_TRUE(same_as(wide, wide_batch, again, early(again)));
