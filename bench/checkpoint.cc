@@ -18,7 +18,8 @@
 //                                as a part of its own step without
 //   bytes_vs_torch_checkpoint    what the two hold by the system: at most 1, unless EPL's least
 //                                is more
-//   rows_in_plain_peak           the largest batch in the plain loop's bytes, of its own batch
+//   rows_in_plain_peak           the largest batch in the plain loop's bytes, of its own batch; 4 is
+//                                the largest that is tried
 //   time_a_row                   of that batch, in times of EPL's own batch with all kept
 //   plan_seconds                 that recording and planning took more than without a limit
 //   least_plan_seconds           likewise with gradient_checkpoint.type = "auto"
@@ -184,7 +185,7 @@ Measured measure(const Workload& workload, const Bytes& bytes, const std::vector
   measured.kept.asked = {0, rows};
   measured.half.asked = {limits[0].bytes, rows};
   measured.third.asked = {limits[1].bytes, rows};
-  measured.many_rows.asked = {plain, most_rows(workload, plain, bytes.floor)};
+  measured.many_rows.asked = {plain, most_rows(workload, plain)};
   for (OfEpl* side : {&measured.kept, &measured.half, &measured.third, &measured.many_rows}) {
     turns.add(*side, workload);
   }

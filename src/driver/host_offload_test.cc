@@ -2,8 +2,10 @@
 // program sees of them, which of them devices have windows of, and that windows are bounded.
 #include <atomic>
 #include <functional>
+#include <limits>
 
 #include "driver/test_trainer.h"
+#include "model/test_optimizers.h"
 
 namespace epl {
 namespace {
@@ -267,6 +269,63 @@ TEST_F(HostOffload, AModelAboveTheLimitTrains) {
   Layers lower;
   EXPECT_NE(text_of_error([&] { lower.trainer().step(lower.batch); }).find("a device needs"),
             std::string::npos);
+}
+
+// One works in the window, and the other where the parameter rests.
+TEST_F(HostOffload, WhatSeveralOptimizersUpdateHasNoWindow) {
+  for (const bool own_first : {true, false}) {
+    expect_same([&] {
+      SmallTask task;
+      OwnAdam own(task.net->parameters(), 0.01);
+      OptimizerList both = {*task.optimizer, own};
+      if (own_first) std::swap(both[0], both[1]);
+      Trainer trainer({{"", task.net}}, both, task.step());
+      for (int i = 0; i < 4; ++i) trainer.step(rows(4, static_cast<uint64_t>(i)));
+      return task.tensors();
+    });
+  }
+}
+
+// A step that fails before its update has windows open; the one that comes next may run plainly.
+TEST_F(HostOffload, AStepThatFailsLeavesNothingInWindows) {
+  set("EPL_DEVICES", "2");
+  expect_same([] {
+    SmallTask task;
+    Trainer trainer = task.trainer();
+    for (int i = 0; i < 3; ++i) trainer.step(rows(4, static_cast<uint64_t>(i)));
+    Batch bad = rows(4, 3);
+    bad[1].fill_(std::numeric_limits<float>::quiet_NaN());
+    EXPECT_ANY_THROW(trainer.step(bad));
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& each : task.net->parameters()) each.mul_(0.5);
+    }
+    trainer.step(rows(3, 4));  // does not go into two devices
+    for (int i = 5; i < 7; ++i) trainer.step(rows(4, static_cast<uint64_t>(i)));
+    return task.tensors();
+  });
+}
+
+// A plan that was made before an option asked for states has no room for them.
+TEST_F(HostOffload, StatesThatAnOptionAsksForInMidTrainingAreUsedWhereTheyRest) {
+  const auto run = [] {
+    torch::manual_seed(1);
+    torch::nn::Sequential net;
+    for (int i = 0; i < 6; ++i) net->push_back(torch::nn::Linear(64, 64));
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01));
+    Trainer trainer(net, optimizer,
+                    [&](const Batch& rows) { return net->forward(rows[0]).square().mean(); });
+    const Batch batch = {torch::randn({4, 64})};
+    for (int i = 0; i < 6; ++i) {
+      auto& options = static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options());
+      if (i == 3) options.momentum(0.9);
+      trainer.step(batch);
+    }
+    std::vector<torch::Tensor> copies;
+    for (const auto& each : net->parameters()) copies.push_back(each.detach().clone());
+    return copies;
+  };
+  expect_same(run);
 }
 
 // One group of the update fails when others have run.

@@ -60,7 +60,7 @@ double Trainer::Impl::loss_of(const PlainRun& plain, int plain_devices) const {
 }
 
 StepResult Trainer::Impl::step_plainly(const DeviceBatches& batches, double seed) {
-  EPL_ASSERT(!job->spread().any_spread(), "a plain step reads whole parameters");
+  step_cache.make_parameters_whole();
   job->watch().doing(steps, "compute");
   begun = std::chrono::steady_clock::now();
   replicas.release_arenas();

@@ -148,6 +148,9 @@ void Offload::update_in_windows() {
 
 void Offload::settle() {
   homes_.check_written();
+  // A step that failed left windows open, and the program may have put other numbers where they
+  // came from since.
+  if (homes_.has_windows()) homes_.rest();
   take_in_parameters();
   if (level_ != Level::kStates) return;
   take_in_states();
@@ -230,6 +233,11 @@ CompileOptions::Offloaded Offload::offloaded_of(const RestingByName& resting, co
   for (const auto& [name, each] : resting) {
     if (shared.count(each.parameter.storage().data()) != 0) {
       offloaded.staying.emplace(name, "another tensor of the step lies in its memory");
+      continue;
+    }
+    // One that has no kernel of ours works where the parameter rests, the other in its window.
+    if (offloaded.windows && each.trained && model.optimizers_of(each.parameter).size() > 1) {
+      offloaded.staying.emplace(name, "several optimizers update it");
       continue;
     }
     const bool brings_states = with_states && each.trained;

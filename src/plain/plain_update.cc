@@ -2,9 +2,6 @@
 
 #include <ATen/Functions.h>
 
-#include <algorithm>
-#include <set>
-
 #include "base/check.h"
 #include "base/text.h"
 #include "config/libtorch.h"
@@ -13,15 +10,6 @@
 
 namespace epl {
 namespace {
-
-// Two parameters on one memory are updated one after the other, as LibTorch does.
-bool share_memory(const std::vector<ParameterGradient>& gradients) {
-  std::set<const void*> seen;
-  return std::any_of(gradients.begin(), gradients.end(), [&](const ParameterGradient& each) {
-    return each.parameter.has_storage() &&
-           !seen.insert(each.parameter.storage().unsafeGetStorageImpl()).second;
-  });
-}
 
 std::vector<at::Tensor> defined_gradients(const PlainRun& plain) {
   std::vector<at::Tensor> gradients;
@@ -80,13 +68,7 @@ void update_plainly(Model& model, const PlainRun& plain, const PlainUpdate& upda
   for (size_t i = 0; i < by_optimizer.size(); ++i) {
     if (by_optimizer[i].empty()) continue;
     model.update(i).scale_gradients(1);
-    if (!share_memory(by_optimizer[i])) {
-      update_on_devices(model.update(i), by_optimizer[i], team);
-      continue;
-    }
-    for (const auto& each : by_optimizer[i]) {
-      update_on_devices(model.update(i), {each}, team);
-    }
+    update_on_devices(model.update(i), by_optimizer[i], team);
   }
 }
 

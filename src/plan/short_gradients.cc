@@ -123,8 +123,24 @@ class Finder {
   std::map<int, int> users_;  // by leaf: roles that have a gradient of it
 };
 
+// Loss and metrics are read when the segment has run, and may be parameters or views of them.
+bool is_reported(const Program& program, const SegmentOutputs& outputs, int leaf) {
+  const auto lies_in = [&](SlotId id) {
+    if (id == kNoSlot) return false;
+    const Slot& slot = program.slots[static_cast<size_t>(id)];
+    return slot.where == Slot::Where::kLeaf && slot.index == leaf;
+  };
+  return lies_in(outputs.loss) ||
+         std::any_of(outputs.metrics.begin(), outputs.metrics.end(),
+                     [&](const PlanMetric& metric) { return lies_in(metric.slot); });
+}
+
 // After how many calls nothing reads a leaf any more.
-int last_read(const Program& program, const Segment& segment, int leaf) {
+int last_read(const Program& program, int number, int leaf) {
+  const Segment& segment = program.segments[static_cast<size_t>(number)];
+  if (is_reported(program, program.outputs[static_cast<size_t>(number)], leaf)) {
+    return static_cast<int>(segment.calls.size());
+  }
   for (size_t i = segment.calls.size(); i-- > 0;) {
     bool reads = false;
     for_each_operand(segment.calls[i], [&](SlotId id) {
@@ -192,7 +208,7 @@ std::vector<ShortGroup> cut_alike(const Program& program, int segment,
     order[i] = i;
     const PlanGradient& gradient = program.gradients[static_cast<size_t>(made[i].gradient)];
     if (gradient.stays != Stays::kUntilUpdated) continue;
-    ready[i] = std::max(ready[i], last_read(program, calls, gradient.leaf));
+    ready[i] = std::max(ready[i], last_read(program, segment, gradient.leaf));
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return ready[a] < ready[b]; });

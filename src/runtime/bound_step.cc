@@ -346,16 +346,17 @@ void BoundStep::bind_windows() {
 }
 
 bool BoundStep::rebind_if_moved() {
-  bool moved = false;
   bind_windows();
   for (int device = 0; device < replicas_.size(); ++device) {
     if (replicas_[device].arena.bytes() >= program(device).arena_bytes) continue;
     // It was lost where a larger plan found no room.
     replicas_.team.run([&](int each) { ensure_arena(replicas_, each, program(each).arena_bytes); });
   }
-  for (auto& executor : executors_) moved |= executor->rebind_if_moved();
-  if (moved) check_updated_early();
-  return moved;
+  for (auto& executor : executors_) moved_ |= executor->rebind_if_moved();
+  // Where this refuses the step, the next one finds no other addresses, and is to be looked at all
+  // the same.
+  if (moved_) check_updated_early();
+  return std::exchange(moved_, false);
 }
 
 void BoundStep::bind_updates(const StepOptimizers& optimizers, Gather others) {

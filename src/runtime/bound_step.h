@@ -185,6 +185,7 @@ class BoundStep {
   std::vector<BoundPhase> end_;
   Gathering gathering_;
   double loss_scale_ = 1;  // of the step that runs
+  bool moved_ = false;     // tensors have other addresses, and nobody was told yet
   std::function<Update&(size_t optimizer)> update_of_;
   Mutex updating_;  // groups come on several lanes, and an Update does one at a time
 };

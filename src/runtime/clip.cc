@@ -90,7 +90,9 @@ double clip_gradients_of_workers(const std::vector<at::Tensor>& gradients,
     workers.all_reduce({total}, largest ? ReduceOp::kMax : ReduceOp::kSum);
     norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / type);
     if (std::isinf(options.norm)) return norm;
-    const double factor = std::min(1.0, options.norm / (norm + 1e-6));
+    // A norm that is no number makes all gradients such, as LibTorch's clamp does.
+    const double wanted = options.norm / (norm + 1e-6);
+    const double factor = wanted > 1 ? 1 : wanted;
     for (const auto& gradient : gradients) at::Tensor(gradient).mul_(factor);
   }
   ClipOptions by_value = options;

@@ -93,24 +93,25 @@ void HostHomes::set_states(const at::Tensor& parameter, const std::vector<at::Te
   }
 }
 
-// The lane allocates for no device. A window that is new holds zeros.
+bool HostHomes::is_fetched(const at::Tensor& tensor) const {
+  const MutexLock lock(mutex_);
+  const std::shared_ptr<Home> home = find(tensor);
+  return home != nullptr && home->users > 0;
+}
+
+// The lane allocates for no device. A window that is new holds zeros. A plan that was made before
+// options of the optimizer asked for this state has no room for it: it is used where it rests then.
 at::Tensor HostHomes::zeros_for(const at::Tensor& parameter) {
   at::Tensor zeros;
   fetches_.start([&] { zeros = zeros_by_page(parameter.detach()); })->wait();
-  std::shared_ptr<Home> home;
-  {
-    const MutexLock lock(mutex_);
-    const std::shared_ptr<Home> own = find(parameter);
-    if (own == nullptr || own->users == 0 || !why_not(zeros).empty()) return zeros;
-    home = add(zeros);
-    home->users = 1;
-    own->states.push_back(home);
-  }
-  take_room(home->bytes);
-  const MutexLock lock(home->moving);
-  home->window->open();
-  home->near = true;
-  note_opened();
+  if (!is_fetched(parameter) || !why_not(zeros).empty()) return zeros;
+  const auto home = std::make_shared<Home>(zeros);
+  if (!try_take_room(home->bytes)) return zeros;
+  home->users = 1;
+  open_in_room(*home, [] {});
+  const MutexLock lock(mutex_);
+  homes_[zeros.storage().data()] = home;
+  if (const std::shared_ptr<Home> own = find(parameter)) own->states.push_back(home);
   return zeros;
 }
 
@@ -132,19 +133,25 @@ HostHomes::Homes HostHomes::of(const std::vector<at::Tensor>& parameters, Part p
 // Where there is too little, what is about to go makes room: the lane that closes windows waits for
 // nobody. Nor does who has taken room and may give it back, since its window is not needed any
 // more.
-void HostHomes::take_room(int64_t bytes) {
+bool HostHomes::try_take_room(int64_t bytes) {
   const MutexLock lock(room_);
   const auto fits = [&]() EPL_REQUIRES(room_) { return limit_ == 0 || near_ + bytes <= limit_; };
   room_changed_.wait(
       room_, [&]() EPL_REQUIRES(room_) { return fits() || (going_ == 0 && opening_ == 0); });
-  EPL_CHECK(fits(),
-            concat("out of memory on this device: a window of ", human_bytes(bytes), " wanted, ",
-                   human_bytes(near_), " of windows in use, of ", human_bytes(limit_),
-                   " that the plan has for them"),
-            "offload.level", "smaller layers, or a higher memory.limit");
+  if (!fits()) return false;
   near_ += bytes;
   most_near_ = std::max(most_near_, near_);
   ++opening_;
+  return true;
+}
+
+void HostHomes::take_room(int64_t bytes) {
+  if (try_take_room(bytes)) return;
+  const MutexLock lock(room_);
+  throw Error(concat("out of memory on this device: a window of ", human_bytes(bytes), " wanted, ",
+                     human_bytes(near_), " of windows in use, of ", human_bytes(limit_),
+                     " that the plan has for them"),
+              "offload.level", "smaller layers, or a higher memory.limit");
 }
 
 void HostHomes::give_room(int64_t bytes) {
@@ -170,8 +177,16 @@ void HostHomes::bring(Home& home) {
     if (home.near || home.users == 0 || !storage) return;
   }
   take_room(home.bytes);
+  open_in_room(home, [&] {
+    std::memcpy(home.window->begin(), storage->data(), static_cast<size_t>(home.size));
+  });
+}
+
+// For whom room was taken.
+template <typename Fill>
+void HostHomes::open_in_room(Home& home, const Fill& fill) {
   try {
-    open(home, *storage);
+    open(home, fill);
   } catch (...) {
     give_room(home.bytes);
     note_opened();
@@ -180,11 +195,12 @@ void HostHomes::bring(Home& home) {
   note_opened();
 }
 
-void HostHomes::open(Home& home, const c10::StorageImpl& storage) {
+template <typename Fill>
+void HostHomes::open(Home& home, const Fill& fill) {
   const MutexLock lock(home.moving);
   if (home.users == 0) return give_room(home.bytes);
   home.window->open();
-  std::memcpy(home.window->begin(), storage.data(), static_cast<size_t>(home.size));
+  fill();
   home.near = true;
 }
 

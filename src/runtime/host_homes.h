@@ -78,10 +78,15 @@ class HostHomes final : public TensorHomes {
   std::shared_ptr<Home> add(const at::Tensor& tensor) EPL_REQUIRES(mutex_);
   Homes of(const std::vector<at::Tensor>& parameters, Part part) const EPL_EXCLUDES(mutex_);
   void bring(Home& home) EPL_EXCLUDES(room_);
-  void open(Home& home, const c10::StorageImpl& storage) EPL_EXCLUDES(room_);
+  bool is_fetched(const at::Tensor& tensor) const EPL_EXCLUDES(mutex_);
+  template <typename Fill>
+  void open_in_room(Home& home, const Fill& fill) EPL_EXCLUDES(room_);
+  template <typename Fill>
+  void open(Home& home, const Fill& fill) EPL_EXCLUDES(room_);
   void note_opened() EPL_EXCLUDES(room_);
   void drop(Home& home) EPL_EXCLUDES(room_);
   void start_drop(Homes homes) EPL_EXCLUDES(room_);
+  bool try_take_room(int64_t bytes) EPL_EXCLUDES(room_);
   void take_room(int64_t bytes) EPL_EXCLUDES(room_);
   void give_room(int64_t bytes) EPL_EXCLUDES(room_);
   void finish_lanes() EPL_EXCLUDES(room_);

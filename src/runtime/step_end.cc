@@ -157,11 +157,9 @@ void StepEnd::update(const BoundPhase& bound) {
   const c10::AutoGradMode no_grad(false);
   step_.check_written();
   const WrittenBack at_the_end(step_);
-  if (request_.keeps_sums) {
-    sum();
-    unscale(step_.gradients().reduced());
-  }
   StepGradients& gradients = step_.gradients();
+  if (request_.keeps_sums || gradients.have_several_optimizers()) sum();
+  if (request_.keeps_sums) unscale(gradients.reduced());
   gradients.refresh();
   for (const auto& [role, instruction] : bound.phase.instructions) {
     if (is_of_offload(instruction->kind)) {

@@ -192,6 +192,7 @@ std::vector<HeldParameter> StepGradients::given() const {
 void StepGradients::bind_updates(const StepOptimizers& optimizers) {
   updates_.clear();
   written_zeros_.clear();
+  have_several_optimizers_ = false;
   held_ = given();
   resting_ = optimizers.resting;
   for (const auto& group : groups_) bind_group(group, optimizers);
@@ -209,6 +210,7 @@ void StepGradients::bind_group(const std::vector<size_t>& group, const StepOptim
       return !entries_[index].owned || entries_[index].owned->length > 0;
     });
     if (!some_here) continue;
+    have_several_optimizers_ |= optimizers.of(entry.parameter).size() > 1;
     for (size_t optimizer : optimizers.of(entry.parameter)) {
       parts[optimizer].optimizer = optimizer;
       add_update(of_leaf, parts[optimizer]);

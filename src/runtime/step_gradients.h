@@ -72,6 +72,9 @@ class StepGradients {
   // Parameters without a gradient in this step get zeros where this worker has something of them.
   void bind_updates(const StepOptimizers& optimizers);
   std::vector<std::vector<Part>>& updates() { return updates_; }
+  // Whether several of them update one parameter: then its sum is made once, before any of them
+  // reads it, since an optimizer without a kernel of ours adds into the first part.
+  bool have_several_optimizers() const { return have_several_optimizers_; }
   // Which of updates() an instruction of a role is; none where all of its parameters are updated
   // elsewhere. Those that no instruction is come last: parameters without a gradient.
   std::optional<size_t> group_of(int role, const Instruction& update) const;
@@ -166,6 +169,7 @@ class StepGradients {
   std::vector<at::Tensor> written_zeros_;  // gradients that an optimizer of the user's may write
   std::vector<at::Tensor> resting_;
   bool sums_to_all_ = false;
+  bool have_several_optimizers_ = false;
 };
 
 }  // namespace epl

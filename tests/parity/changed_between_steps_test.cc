@@ -82,5 +82,24 @@ INSTANTIATE_TEST_SUITE_P(Of, ChangedOption,
                                          [](Net& net) { net.norm->options.eps(0.1); },
                                          [](Net& net) { net.unit->options.negative_slope(0.7); }));
 
+// Two layers that come to lie in one memory are updated one after the other, as LibTorch does.
+TEST(BetweenSteps, LayersMayComeToShareTheirMemory) {
+  const auto make = [] {
+    auto net = std::make_shared<models::Mlp>(128, 128, 3, 128);
+    Program made = program(net, std::make_shared<torch::optim::SGD>(net->parameters(), 0.05),
+                           classification(net));
+    made.before_step = [net](int step) {
+      if (step != 3) return;
+      net->layers[2]->parameters()[0].set_data(net->layers[0]->parameters()[0].detach());
+    };
+    return made;
+  };
+  const auto wide_rows = [](int) -> Batch { return {torch::randn({8, 128}), classes(128, {8})}; };
+  for (const int devices : {1, 2}) {
+    EXPECT_TRUE(parity(make, wide_rows, within(1e-5, "sums over devices in another order"),
+                       Variant().steps(7).devices(devices)));
+  }
+}
+
 }  // namespace
 }  // namespace epl::parity

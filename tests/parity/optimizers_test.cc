@@ -317,6 +317,30 @@ TEST(Optimizers, AnOptimizerOfTheUsersOwn) {
   EXPECT_TRUE(parity(sign_descent(), batch, bit_equal()));
 }
 
+class OwnDescent : public SGD {
+ public:
+  using SGD::SGD;
+};
+
+// Both read the sum of what devices have, whichever adds it up.
+TEST(Optimizers, AnOptimizerOfTheUsersOwnThatSharesItsParameters) {
+  for (const bool own_first : {true, false}) {
+    const auto make = [own_first] {
+      auto net = mlp();
+      const OptimizerPointer own = std::make_shared<OwnDescent>(net->parameters(), 0.05);
+      const OptimizerPointer known = std::make_shared<Adam>(net->parameters(), 1e-2);
+      std::vector<OptimizerPointer> both = {known, own};
+      if (own_first) std::swap(both[0], both[1]);
+      return Program{{Turn{{{"", net}}, both, classification(net)}}};
+    };
+    for (const int devices : {1, 2}) {
+      SCOPED_TRACE(std::string(own_first ? "own first, " : "own last, ") + std::to_string(devices));
+      EXPECT_TRUE(parity(make, batch, within(1e-5, "sums over devices in another order"),
+                         Variant().steps(5).devices(devices)));
+    }
+  }
+}
+
 TEST(Optimizers, AnOptimizerOfTheUsersOwnWithMicroBatchesAndGroups) {
   EXPECT_TRUE(
       parity(sign_descent(), batch, bit_equal(), Variant().micro_batches(2).apply_groups(2)));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <sstream>
 
 #include "config/libtorch.h"
@@ -119,11 +120,15 @@ struct TurnResult {
   std::map<std::string, torch::Tensor> metrics;
 };
 
+// Each once, also where several optimizers have it.
 std::vector<torch::Tensor> parameters_of(const Turn& turn) {
   std::vector<torch::Tensor> parameters;
+  std::set<const void*> seen;
   for (const OptimizerPointer& optimizer : turn.optimizers) {
     for (const auto& group : optimizer->param_groups()) {
-      parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+      for (const torch::Tensor& parameter : group.params()) {
+        if (seen.insert(parameter.unsafeGetTensorImpl()).second) parameters.push_back(parameter);
+      }
     }
   }
   return parameters;

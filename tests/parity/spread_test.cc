@@ -255,5 +255,25 @@ TEST(Spread, GoesWithTrainersThatReadEachOthersParameters) {
       same_bits(make, wide_batch, Variant().steps(6).looks_every(3).workers({1, 1}), kSpread));
 }
 
+// A step that has to run plainly, since a number is not as recorded, while another trainer's
+// parameters are spread that it does not read.
+TEST(Spread, GoesWithATrainerWhoseStepsBecomePlain) {
+  const auto make = [] {
+    auto wide = wide_net();
+    auto moody = std::make_shared<models::Mlp>(256, 256, 2, 1);
+    const auto sgd_of = [](const auto& net) {
+      return std::make_shared<torch::optim::SGD>(net->parameters(), 0.01);
+    };
+    Program made;
+    made.turns.push_back({{{"wide", wide}}, {sgd_of(wide)}, classification(wide)});
+    made.turns.push_back({{{"moody", moody}}, {sgd_of(moody)}, [moody](const Batch& batch) {
+                            const torch::Tensor out = moody->forward(batch[0]).square().mean();
+                            return batch[0][0][0].item<float>() > 0 ? out : 2 * out;
+                          }});
+    return made;
+  };
+  EXPECT_TRUE(same_bits(make, wide_batch, Variant().steps(8).workers({1, 1}), kSpread));
+}
+
 }  // namespace
 }  // namespace epl::parity

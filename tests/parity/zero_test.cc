@@ -116,6 +116,35 @@ TEST(Zero, GoesWithClippingAfterReductions) {
   EXPECT_TRUE(parity(wide, wide_batch, kRounding, zero(Variant(two).clip_value(0.003))));
 }
 
+// A gradient that is no number makes all of them such, as it does in the plain loop.
+TEST(Zero, ClipsByANormThatIsNoNumberAsLibTorchDoes) {
+  run_on_workers({1, 1}, [](int) {
+    epl::init(Config{{"zero.level", "v0"}, {"communication.clip_after_allreduce", true}});
+    torch::manual_seed(3);
+    auto net = wide_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    TrainerOptions options;
+    options.clip_grad_norm = 1;
+    const auto loss_of = classification(net);
+    Trainer trainer(
+        net, optimizer,
+        [&](const Batch& batch) {
+          // Of a root at 0: the loss is a number, and its gradient none.
+          const torch::Tensor zeros = net->parameters().back() * 0;
+          return loss_of(batch).loss + torch::sqrt(zeros + batch[2].mean()).sum();
+        },
+        options);
+    for (int step = 0; step < 4; ++step) {
+      Batch batch = wide_batch(step);
+      batch.push_back(torch::full({24}, step < 3 ? 1.0 : 0.0));
+      trainer.step(batch);
+    }
+    for (const auto& each : net->named_parameters()) {
+      EXPECT_TRUE(each.value().isnan().all().item<bool>()) << each.key();
+    }
+  });
+}
+
 TEST(Zero, IsVerifiedBesideThePlainProgram) {
   EXPECT_TRUE(parity(wide, wide_batch, kRounding,
                      zero(Variant().steps(4).workers({1, 1}).with("debug.verify_steps", 3))));
