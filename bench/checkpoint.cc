@@ -1,5 +1,6 @@
 // What does it cost to keep less? EPL with memory.limit against EPL that keeps all, and against
-// PyTorch with torch.utils.checkpoint a block, on one device with one thread.
+// PyTorch with torch.utils.checkpoint a block, on one device with one thread. All of EPL's sides
+// update early (optimizer.update_early).
 //
 //   bench_checkpoint [--models bert_base,gpt,gpt24,resnet50,tiny_gpt] [--rounds 5]
 //
@@ -69,8 +70,9 @@ TwoSteps two_steps(const Workload& workload, const Config& config) {
 
 Bytes bytes_of(const Workload& workload) {
   Bytes bytes;
-  const TwoSteps kept = two_steps(workload, Config());
-  const TwoSteps least = two_steps(workload, Config{{"gradient_checkpoint.type", "auto"}});
+  const TwoSteps kept = two_steps(workload, Config{{"optimizer.update_early", true}});
+  const TwoSteps least = two_steps(
+      workload, Config{{"gradient_checkpoint.type", "auto"}, {"optimizer.update_early", true}});
   bytes.least = number_in(least.plan, "values take (\\d+) bytes at most");
   bytes.kept = number_in(least.plan, "(\\d+) if all were kept");
   bytes.plan_seconds = least.seconds - kept.seconds;
@@ -213,7 +215,9 @@ std::vector<Field> fields_of(const Workload& workload, const Bytes& bytes, const
     if (side->asked.rows == workload.rows) {
       planning = std::max(planning, side->first.seconds - measured.kept.first.seconds);
     }
-    const double over = side->first.limited - static_cast<double>(side->asked.limit);
+    // What kernels hold is forecast to some bytes, so that a page is no violation.
+    constexpr double kPage = 4096;
+    const double over = side->first.limited - static_cast<double>(side->asked.limit) - kPage;
     violations += over > 0 ? 1 : 0;
     if (over > 0) {
       std::printf("  the account is %.0f bytes above a limit of %lld\n", over,

@@ -43,9 +43,6 @@ struct Stage {
   RecomputeOutcome kept;   // where nothing runs again
   RecomputeChoice choice;  // none that runs again: all is kept
   int64_t beside = 0;      // bytes that a device holds beside the values
-  int64_t values = 0;      // bytes that the values may take, by lifetimes
-  int rounds = 0;          // in which it was chosen
-  bool is_least = false;   // nothing needs fewer bytes
   size_t early = 0;        // so many clones of each chunk come first in its backward
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "compile/choice_lowering.h"
@@ -50,6 +51,34 @@ struct Descent {
   int64_t level = 0;  // that is asked for next
 
   bool may_go_on() const { return level >= stage->chooser.least_memory().outcome.peak; }
+};
+
+// A stage while a choice is looked for that fits into the limit.
+struct Fitting {
+  explicit Fitting(Stage& of) : stage(&of), too_much(of.kept.peak) {}
+
+  // What no choice reaches, by the account of the model, is not worth a look.
+  void ask(int64_t bytes) {
+    ++rounds;
+    values = bytes;
+    stage->choice = stage->chooser.cheapest_within(values);
+    asks = stage->choice.fits || rounds == 1;
+    if (!asks) enough = values;
+  }
+  bool take() {
+    const bool is_cheaper = !best || stage->choice.outcome.seconds <= best->outcome.seconds;
+    if (is_cheaper) best = stage->choice;
+    return is_cheaper;
+  }
+
+  Stage* stage;
+  int64_t enough = 0;  // bytes of the values: so many fit, or are fewer than can be
+  int64_t too_much;    // what they lead to does not fit
+  int64_t values = 0;  // asked for last
+  int rounds = 0;
+  bool asks = false;  // the choice of the stage is to be lowered
+  bool best_was_lowered = false;
+  std::optional<RecomputeChoice> best;
 };
 
 // A stage while it is looked how many clones can come early.
@@ -103,6 +132,9 @@ class Planner {
   std::unique_ptr<Stage> make_stage(const StageRoles& roles) const {
     RecomputeRequest request{choices_.packed().graph_of(roles.roles[0])};
     request.keeps_gradients = is_pipeline() || kept_.plan.micro_batches > 1;
+    for (const auto& gradient : kept_.plan.program_of(roles.roles[0]).gradients) {
+      if (!gradient.stays_to_the_end()) request.short_gradients.insert(gradient.leaf);
+    }
     request.end_taskgraph = asked_.end_taskgraph;
     request.keeps_marked = asked_.by_marks;
     request.machine = lowering_.machine;
@@ -154,7 +186,6 @@ class Planner {
   Lowered choose_least(const std::vector<Stage*>& stages) {
     std::vector<Descent> descents;
     for (Stage* stage : stages) {
-      stage->is_least = true;
       stage->choice = stage->chooser.least_memory();
       descents.push_back({stage, stage->choice});
     }
@@ -205,38 +236,63 @@ class Planner {
   }
 
   // What else a device holds, and what is lost between buffers, is known when the choice is
-  // lowered: where that is too much, the next choice gets as much less.
+  // lowered: where that is too much the next choice gets as much less, and where much is left, as
+  // much more, between what was too much and what was enough.
   Lowered choose_within() {
-    for (auto& stage : stages_) {
-      if (most_bytes(kept_.plan, stage->roles) <= *asked_.limit) continue;
-      stage->values = level_of(*asked_.limit - stage->beside);
-      choose(*stage);
+    std::vector<Fitting> fittings;
+    for (Stage* stage : stages_above(kept_.plan)) {
+      fittings.emplace_back(*stage);
+      fittings.back().ask(level_of(*asked_.limit - stage->beside));
     }
-    for (;;) {
-      Lowered made = lowered();
-      std::vector<Stage*> too_large;
-      for (auto& stage : stages_) {
-        const int64_t over = most_bytes(made.plan, stage->roles) - *asked_.limit;
-        if (over <= 0) continue;
-        if (stage->is_least) refuse(made.plan, *stage);
-        stage->values = level_of(stage->values - over);
-        if (!choose(*stage)) too_large.push_back(stage.get());
-      }
-      // Where nothing fits it is the least that there is, which then has to do.
-      if (!too_large.empty()) made = choose_least(too_large);
-      if (fits(made.plan)) return made;
-    }
+    Lowered made = lowered();
+    while (look_at_all(made.plan, fittings)) made = lowered();
+    const bool as_chosen = std::all_of(fittings.begin(), fittings.end(),
+                                       [](const Fitting& each) { return each.best_was_lowered; });
+    if (!as_chosen) made = lowered();
+    std::vector<Stage*> too_large = stages_above(made.plan);
+    if (too_large.empty()) return made;
+    // Where nothing fits it is the least that there is, which then has to do.
+    made = choose_least(too_large);
+    too_large = stages_above(made.plan);
+    if (!too_large.empty()) refuse(made.plan, *too_large[0]);
+    return made;
   }
 
-  // Whether there is a choice of so many bytes. Each round takes some away, and few are needed:
-  // after some the least is taken.
-  static bool choose(Stage& stage) {
-    constexpr int kMostRounds = 5;
-    if (++stage.rounds > kMostRounds) return false;
-    RecomputeChoice found = stage.chooser.cheapest_within(stage.values);
-    if (!found.fits && stage.rounds > 1) return false;
-    stage.choice = std::move(found);
-    return true;
+  std::vector<Stage*> stages_above(const Plan& plan) const {
+    std::vector<Stage*> above;
+    for (const auto& stage : stages_) {
+      if (most_bytes(plan, stage->roles) > *asked_.limit) above.push_back(stage.get());
+    }
+    return above;
+  }
+
+  // Whether some ask for something else, which is to be lowered.
+  bool look_at_all(const Plan& plan, std::vector<Fitting>& fittings) const {
+    bool any = false;
+    for (Fitting& fitting : fittings) {
+      fitting.best_was_lowered |= fitting.best.has_value();
+      if (!std::exchange(fitting.asks, false)) continue;
+      look_at(*asked_.limit - most_bytes(plan, fitting.stage->roles), fitting);
+      any |= fitting.asks;
+    }
+    return any;
+  }
+
+  // What was asked for was lowered, and leaves so much room, or so much too little.
+  void look_at(int64_t room, Fitting& fitting) const {
+    constexpr int kMostRounds = 8;
+    const int64_t asked = fitting.values;
+    (room < 0 ? fitting.too_much : fitting.enough) = asked;
+    fitting.best_was_lowered = room >= 0 && fitting.take();
+    const bool little_is_left = room >= 0 && room < *asked_.limit / 50;
+    while (!little_is_left && fitting.rounds < kMostRounds && !fitting.asks) {
+      int64_t next = level_of(asked + room);
+      const bool between = next > fitting.enough && next < fitting.too_much;
+      if (!between) next = level_of(fitting.enough + (fitting.too_much - fitting.enough) / 2);
+      if (next <= fitting.enough || next >= fitting.too_much) break;
+      fitting.ask(next);
+    }
+    if (!fitting.asks && fitting.best) fitting.stage->choice = *fitting.best;
   }
 
   // What is made again without the gradient of the next stage is made while that is on its way, as

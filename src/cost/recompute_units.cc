@@ -252,7 +252,8 @@ class Units {
     for (const auto& metric : graph_.metrics) until_its_end(metric.value);
     for (const auto& taken : request_.taken) stays_until(taken.value, taken.part);
     for (const auto& gradient : graph_.gradients) {
-      if (!request_.keeps_gradients) until_its_end(gradient.value);
+      const bool goes = request_.short_gradients.count(gradient.parameter) != 0;
+      if (!request_.keeps_gradients && !goes) until_its_end(gradient.value);
     }
     for (const auto& [key, index] : storages_) {
       if (to_the_end_.count(key.first) == 0) continue;

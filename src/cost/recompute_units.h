@@ -5,6 +5,7 @@
 //   ... choice.again[i] is about graph.nodes[model.operations[i].node]
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "cost/machine.h"
@@ -28,6 +29,8 @@ struct RecomputeRequest {
   std::vector<Handed> taken = {};
   // Gradients of several micro batches are added up outside of what is measured.
   bool keeps_gradients = false;
+  // Parameters (leaves) whose gradients go soon after they are made (PlanGradient::Stays).
+  std::set<int> short_gradients = {};
   // The last TaskGraph of which something runs again; -1: all of them.
   int end_taskgraph = -1;
   bool keeps_marked = false;  // what the program marked is kept
