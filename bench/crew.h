@@ -122,6 +122,7 @@ class Crew {
 
   double peak_megabytes() const { return bench::peak_megabytes(pids_); }
   Memory largest_memory() const { return bench::largest_memory(pids_); }
+  void forget_peaks() const { bench::forget_peaks(pids_); }
 
  private:
   std::vector<std::unique_ptr<Side>> processes_;

@@ -122,6 +122,14 @@ inline Memory largest_memory(const std::vector<pid_t>& processes) {
   return most;
 }
 
+// From here on the peaks of these processes are those since now.
+inline void forget_peaks(const std::vector<pid_t>& processes) {
+  for (pid_t pid : processes) {
+    std::ofstream references("/proc/" + std::to_string(pid) + "/clear_refs");
+    if (!(references << "5" << std::flush)) throw std::runtime_error("cannot reset a peak");
+  }
+}
+
 // A line of /proc/self/status, in bytes.
 inline double bytes_of_process(const std::string& name) {
   std::ifstream status("/proc/self/status");

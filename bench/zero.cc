@@ -21,7 +21,9 @@
 //   evenness         of the larger process, over the mean
 //   v0_time_vs_dp    of a step, zero over two_workers
 //   v0_vs_peer       zero over ddp_zero
-//   v0_rss_vs_dp     peak memory of the larger process; v1_... and v2_... likewise
+//   v0_rss_vs_dp     peak memory of the larger process but for libraries, in the steps that are
+//                    timed; v1_... and v2_... likewise
+//   v1_first_rss_vs_dp  likewise from its start on: the first steps are recorded, whole
 //   v1_gradients     bytes of gradients in the trainer's own account of a device, over two_workers;
 //                    of the larger process
 //   v2_resident_parameters  bytes of parameters that the larger process holds at most while a step
@@ -155,7 +157,8 @@ void check_side(const std::string& side, const Workload& workload) {
 struct Result {
   std::string model;
   Rounds rounds;
-  std::map<std::string, double> megabytes;            // of the larger process
+  std::map<std::string, double> megabytes;  // of the larger process
+  std::map<std::string, double> megabytes_at_first;
   std::map<std::string, std::vector<double>> states;  // bytes, by process
   std::map<std::string, double> gradients;            // bytes, of the larger process
   std::map<std::string, double> parameters;           // likewise
@@ -168,6 +171,10 @@ struct Result {
   std::optional<double> memory(const std::string& side, const std::string& than) const {
     if (!has(side) || !has(than)) return std::nullopt;
     return megabytes.at(side) / megabytes.at(than);
+  }
+  std::optional<double> memory_at_first(const std::string& side, const std::string& than) const {
+    if (!has(side) || !has(than)) return std::nullopt;
+    return megabytes_at_first.at(side) / megabytes_at_first.at(than);
   }
   using Bytes = std::map<std::string, double>;
   static std::optional<double> share(const Bytes& bytes, const std::string& side,
@@ -199,10 +206,14 @@ Result run(const Workload& workload, const Arguments& arguments,
       result.parameters[side] = std::max(result.parameters[side], answer[3]);
     }
     started->turn();  // warms up
+    const Memory first = started->largest_memory();
+    result.megabytes_at_first[side] = first.peak - first.files;
+    started->forget_peaks();
   }
   result.rounds = take_turns(workload.name, sides, running, arguments.rounds, steps);
   for (const auto& [side, started] : running) {
-    result.megabytes[side] = started->largest_memory().peak;
+    const Memory most = started->largest_memory();
+    result.megabytes[side] = most.peak - most.files;
     started->end();
   }
   return result;
@@ -235,7 +246,9 @@ void print(const std::vector<Result>& results, const std::vector<std::string>& s
     for (const std::string level : {"v1", "v2"}) {
       const std::string side = "zero_" + level;
       json += ", \"" + level + "_time_vs_dp\": " + text(result.time(side, "two_workers"), "null") +
-              ", \"" + level + "_rss_vs_dp\": " + text(result.memory(side, "two_workers"), "null");
+              ", \"" + level + "_rss_vs_dp\": " + text(result.memory(side, "two_workers"), "null") +
+              ", \"" + level +
+              "_first_rss_vs_dp\": " + text(result.memory_at_first(side, "two_workers"), "null");
     }
     json += ", \"v1_gradients\": " +
             text(Result::share(result.gradients, "zero_v1", "two_workers"), "null") +
