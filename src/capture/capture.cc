@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "capture/backward.h"
 #include "capture/contents_hash.h"
+#include "capture/ghost.h"
 #include "capture/recorder.h"
 #include "capture/watched_inputs.h"
 #include "config/collected.h"
@@ -298,7 +299,8 @@ Capture capture_step(const CaptureRequest& request) {
     const LeafContents leaves(request);
     const RecordedRun run = run_recorded(recorder, request, borders);
     leaves.check(recorder);
-    capture.loss = run.output.loss.item<double>();
+    capture.loss = is_ghost(run.output.loss) ? std::numeric_limits<double>::quiet_NaN()
+                                             : run.output.loss.item<double>();
     loss = recorder.returned(run.output.loss);
     metrics = metrics_of(recorder, run, capture.metric_values);
     mark_kept(recorder, run);

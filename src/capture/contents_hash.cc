@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/ghost.h"
+
 namespace epl {
 
 // FNV-1a by words: as fast as memory is read.
 uint64_t hash_of_contents(const at::Tensor& tensor) {
   const bool has_memory = tensor.defined() && tensor.layout() == c10::kStrided &&
-                          tensor.device().is_cpu() && tensor.is_non_overlapping_and_dense();
+                          tensor.device().is_cpu() && tensor.is_non_overlapping_and_dense() &&
+                          !is_ghost(tensor);
   if (!has_memory) return 0;
   const auto* bytes = static_cast<const char*>(tensor.data_ptr());
   const size_t count = tensor.nbytes();

@@ -5,8 +5,10 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include "capture/ghost.h"
 #include "capture/made_under_split.h"
 #include "capture/recorder.h"
+#include "capture/run_on_shapes.h"
 
 namespace epl {
 namespace {
@@ -25,10 +27,17 @@ c10::OperatorHandle computed(const c10::OperatorHandle& op) {
   return op;
 }
 
-void handle(const c10::OperatorHandle& called, c10::DispatchKeySet, torch::jit::Stack* stack) {
+// By shapes where a guard says so, and where a ghost has outlived it.
+void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (ShapesOnly::current() == nullptr && !reads_ghosts(op, *stack)) return op.callBoxed(stack);
+  run_on_shapes(op, keys, stack, current_recorder);
+}
+
+void handle(const c10::OperatorHandle& called, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  if (is_running_on_shapes()) return run(called, keys, stack);  // part of an operator
   if (current_recorder == nullptr) {
-    called.callBoxed(stack);
+    run(called, keys, stack);
     const CreationWatch* const watch = CreationWatch::current();
     for (size_t i = 0; watch != nullptr && i < called.schema().returns().size(); ++i) {
       const c10::IValue& made = (*stack)[stack->size() - 1 - i];
@@ -37,12 +46,13 @@ void handle(const c10::OperatorHandle& called, c10::DispatchKeySet, torch::jit::
     return;
   }
   const c10::OperatorHandle op = computed(called);
-  current_recorder->record(op, stack, [&] { op.callBoxed(stack); });
+  current_recorder->record(op, stack, [&] { run(op, keys, stack); });
 }
 
 // What runs inside of a recorded operator is no part of the step.
 bool is_seen() {
-  return current_recorder != nullptr && !c10::impl::tls_is_dispatch_key_excluded(kKey);
+  return current_recorder != nullptr && !is_running_on_shapes() &&
+         !c10::impl::tls_is_dispatch_key_excluded(kKey);
 }
 
 // Composite operators do not reach the dispatcher's lower keys, but profiling callbacks see them.

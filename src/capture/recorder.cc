@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "capture/ghost.h"
 #include "capture/watched_inputs.h"
 #include "config/scopes.h"
 #include "ops/facts.h"
@@ -26,6 +27,7 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 // The same bytes at the same place of a storage of their own.
 at::Tensor copy_in_place(const at::Tensor& tensor) {
+  if (is_ghost(tensor)) return make_ghost_like(tensor);
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   const auto options = tensor.options().requires_grad(false);
   const at::Tensor whole =
@@ -312,7 +314,7 @@ void Recorder::save_written(const Node& node, const torch::jit::Stack& stack, si
       const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
       const at::Tensor all =
           at::empty({0}, tensor.options().dtype(at::kByte)).set_(tensor.storage(), 0, {bytes}, {1});
-      saved_.emplace(root, Saved{all, all.clone()});
+      saved_.emplace(root, Saved{all, is_ghost(all) ? at::Tensor() : all.clone()});
     });
   }
 }
@@ -328,7 +330,9 @@ std::optional<at::Generator> Recorder::drawn_from(const Node& node) {
 
 void Recorder::restore_written() {
   const c10::AutoGradMode no_grad(false);
-  for (auto& [root, saved] : saved_) saved.tensor.copy_(saved.contents);
+  for (auto& [root, saved] : saved_) {
+    if (saved.contents.defined()) saved.tensor.copy_(saved.contents);
+  }
   generators_.restore();
 }
 
@@ -336,7 +340,7 @@ bool Recorder::writes(const at::Tensor& tensor) const { return saved_.count(root
 
 void Recorder::describe_written(RunEffects& effects) const {
   for (const auto& [root, saved] : saved_) {
-    effects.written.emplace_back(saved.tensor, saved.tensor.clone());
+    if (!is_ghost(saved.tensor)) effects.written.emplace_back(saved.tensor, saved.tensor.clone());
   }
   effects.generators = generators_.states();
 }
@@ -379,6 +383,7 @@ void Recorder::expect_contents(const at::Tensor& tensor) {
   if (id == kNoValue) return;
   filled_by_cpp(graph_.value(id).storage);
   if (!varies_[static_cast<size_t>(id)]) return;
+  if (is_ghost(tensor)) throw_without_contents(enclosing_ops_.back().name, this);
   Leaf leaf;
   leaf.name = "constant." + std::to_string(graph_.leaves.size());
   leaf.tensor = tensor.detach().clone();
@@ -445,7 +450,10 @@ void Recorder::place(Node& node) {
 // Gives the bytes that the kernel held besides its results, where that is counted.
 int64_t Recorder::run_measured(const Kernel& kernel, const torch::jit::Stack& stack, size_t returns,
                                Node& node) const {
-  const auto run = [&] { node.origin.seconds = seconds_of(kernel); };
+  const auto run = [&] {
+    const double seconds = seconds_of(kernel);
+    if (ShapesOnly::current() == nullptr) node.origin.seconds = seconds;
+  };
   if (memory_ == nullptr) return run(), 0;
   return memory_->bytes_besides(run, [&] {
     std::vector<const void*> made;
@@ -565,6 +573,8 @@ void Recorder::claim_value(ValueId id, const ForwardPlace& forward) {
   node.taskgraph = place.taskgraph;
   node.origin.call = place.call;
 }
+
+bool Recorder::reads_for_checks() const { return reads_back_for_checks(enclosing_ops_); }
 
 void Recorder::cannot_be_replayed(const std::string& why) {
   if (unreplayable_.empty()) unreplayable_ = why;

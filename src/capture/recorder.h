@@ -24,6 +24,7 @@
 
 #include "capture/capture.h"
 #include "capture/foreign_results.h"
+#include "capture/run_on_shapes.h"
 #include "capture/watched_generators.h"
 #include "ir/graph.h"
 
@@ -44,7 +45,7 @@ struct ForwardPlace {
   int call = -1;
 };
 
-class Recorder {
+class Recorder final : public CallPlace {
  public:
   using Kernel = std::function<void()>;
 
@@ -96,6 +97,11 @@ class Recorder {
   // never sees. Not of what runs inside of a recorded one.
   void enter_op(EnclosingOp op);
   void leave_op(const std::vector<c10::IValue>& outputs);
+
+  // For a run on shapes alone: the parameter that was read last, and whether the step is in an
+  // operator that reads numbers only to check them.
+  std::string near() const override;
+  bool reads_for_checks() const override;
 
   // The batch, which is open while an operator runs and closed while the user's own code does.
   void watch(WatchedInputs* inputs) { watched_ = inputs; }

@@ -1,5 +1,5 @@
-// Recorder, when the step has ended: who holds what it made and what it read, and what of that
-// speaks against a replay.
+// Recorder, when the step has ended, by an error or not: who holds what it made and what it read,
+// and what of that speaks against a replay.
 #include "base/check.h"
 #include "capture/recorder.h"
 #include "ops/facts.h"
@@ -193,6 +193,22 @@ std::vector<HeldUnseen> Recorder::held_unseen() const {
     if (constants.count(roots_.at(storage._unsafe_get_target())) != 0) result.emplace_back(storage);
   }
   return result;
+}
+
+std::string Recorder::near() const {
+  std::map<ValueId, std::string> names;
+  for (const Leaf& leaf : graph_.leaves) {
+    if (leaf.kind == Leaf::Kind::kParameter) names[graph_.value(leaf.value).storage] = leaf.name;
+  }
+  for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
+    std::string found;
+    for_each_input(*node, [&](ValueId id) {
+      const auto name = names.find(graph_.value(id).storage);
+      if (name != names.end()) found = name->second;
+    });
+    if (!found.empty()) return concat("behind ", op_name(*node), " of `", found, "`");
+  }
+  return "before any parameter is read";
 }
 
 // How large the result of a selection is C++ sees without an operator.

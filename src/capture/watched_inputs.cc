@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "capture/ghost.h"
+
 namespace epl {
 
 struct WatchedInputs::Mapping {
@@ -88,7 +90,7 @@ WatchedInputs::WatchedInputs(const Batch& batch) {
   for (size_t i = 0; i < batch.size(); ++i) {
     at::Tensor copy = batch[i].detach().clone();
     const bool plain_memory = copy.layout() == c10::kStrided && copy.device().is_cpu() &&
-                              copy.numel() > 0 && !copy.is_quantized();
+                              copy.numel() > 0 && !copy.is_quantized() && !is_ghost(copy);
     if (plain_memory) {
       std::shared_ptr<Mapping> mapping;
       copy = in_pages(copy, mapping);

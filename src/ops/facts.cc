@@ -28,12 +28,6 @@ bool has_trait(const c10::OperatorHandle& op, OperatorTrait trait) {
   return facts != nullptr && facts->has(trait);
 }
 
-// Batch norms: first position of the running statistics (mean, then variance) and of `training`.
-struct RunningStatistics {
-  const char* op;
-  size_t mean;
-  size_t training;
-};
 constexpr RunningStatistics kRunningStatistics[] = {
     {"aten::native_batch_norm", 3, 5},
     {"aten::cudnn_batch_norm", 3, 5},
@@ -249,18 +243,24 @@ std::optional<c10::OperatorHandle> remembered(const std::string& key, Find find)
 
 }  // namespace
 
+std::optional<RunningStatistics> running_statistics(const c10::OperatorHandle& op) {
+  for (const RunningStatistics& row : kRunningStatistics) {
+    if (op.operator_name().name == row.op) return row;
+  }
+  return std::nullopt;
+}
+
 std::vector<size_t> written_arguments(const Node& node) {
   std::vector<size_t> written;
   const auto& arguments = node.op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (is_written(arguments[i])) written.push_back(i);
   }
-  for (const auto& row : kRunningStatistics) {
-    if (name_of(node.op) != row.op || !node.arguments[row.training].constant.toBool()) continue;
-    for (size_t i : {row.mean, row.mean + 1}) {
-      if (!node.arguments[i].values.empty() && node.arguments[i].values[0] != kNoValue) {
-        written.push_back(i);
-      }
+  const auto statistics = running_statistics(node.op);
+  if (!statistics || !node.arguments[statistics->training].constant.toBool()) return written;
+  for (size_t i : {statistics->mean, statistics->mean + 1}) {
+    if (!node.arguments[i].values.empty() && node.arguments[i].values[0] != kNoValue) {
+      written.push_back(i);
     }
   }
   return written;
@@ -391,6 +391,10 @@ std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& no
     if (id != kNoValue) deciding.push_back(id);
   }
   return deciding;
+}
+
+bool contents_decide_shape(const c10::OperatorHandle& op) {
+  return kDecidesShape.count(name_of(op)) != 0;
 }
 
 bool is_pointwise(const c10::OperatorHandle& op) {

@@ -18,6 +18,15 @@ namespace epl {
 // running statistics that a batch norm in training mode writes without saying so.
 std::vector<size_t> written_arguments(const Node& node);
 
+// Where a batch norm has the running statistics that it writes in training mode, mean and variance
+// side by side, and the argument that says whether it does.
+struct RunningStatistics {
+  const char* op;
+  size_t mean;
+  size_t training;
+};
+std::optional<RunningStatistics> running_statistics(const c10::OperatorHandle& op);
+
 // The operator that makes a new tensor where `op` writes in place or into out= (relu_ -> relu,
 // bernoulli_.float -> bernoulli.p), reading the same arguments but the out= ones. None where
 // LibTorch has none.
@@ -95,6 +104,9 @@ bool reads_metadata_only(const c10::OperatorHandle& op);
 // masked_select, a mask among indices, the sparse tensor whose values are asked for, ... None for
 // nearly all operators.
 std::vector<ValueId> values_that_decide_shape(const Graph& graph, const Node& node);
+
+// The same, for whatever it is called with; indices may be masks, which are not asked for here.
+bool contents_decide_shape(const c10::OperatorHandle& op);
 
 // Element by element over inputs of one shape, by a kernel that allows its result to lie where one
 // of the inputs lies.
