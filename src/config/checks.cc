@@ -49,6 +49,7 @@ std::vector<Dependence> dependences() {
       {"amp.debug_log", {mixes}},
       {"amp.loss_scale", {mixes}},
       {"communication.fp16_scale", {{"communication.fp16", true}}},
+      {"plan.read_back", {{"plan.only", true}}},
       {"io.drop_last_files", {slices}},
       {"io.unbalanced_io_slicing", {slices}},
   };
@@ -114,6 +115,15 @@ void check_update_early(const Config& config) {
   }
 }
 
+// What rests in a file or in the memory of the host is copied there, and shapes cannot be.
+void check_plan_only(const Config& config) {
+  EPL_CHECK(
+      !config.get<bool>("plan.only") || is_default("offload.level", config),
+      "plan.only has no memory that offload.level could lay elsewhere",
+      concat(config.asked_by("plan.only"), "\n            ", config.asked_by("offload.level")),
+      "one of the two");
+}
+
 std::string count(int64_t n, const std::string& noun) {
   return concat(n, " ", noun, n == 1 ? "" : "s");
 }
@@ -145,6 +155,7 @@ void check_has_effect(const Config& config) {
   for (const Dependence& row : dependences()) check_dependence(row, config);
   check_recomputes(config);
   check_update_early(config);
+  check_plan_only(config);
   const std::string drop = "io.drop_last_files";
   const std::string deal = "io.unbalanced_io_slicing";
   EPL_CHECK(!config.get<bool>(drop) || !config.get<bool>(deal),

@@ -50,6 +50,7 @@ TEST_F(ChecksTest, AKeyWithoutTheOneThatItServesIsAnError) {
       {"AMP_DEBUG_LOG=true", "amp.debug_log", "amp.level = \"O1\""},
       {"AMP_LOSS_SCALE=128", "amp.loss_scale", "amp.level = \"O1\""},
       {"COMMUNICATION_FP16_SCALE=1024", "communication.fp16_scale", "communication.fp16 = true"},
+      {"PLAN_READ_BACK=zero", "plan.read_back", "plan.only = true"},
       {"IO_DROP_LAST_FILES=true", "io.drop_last_files", "io.slicing = true"},
       {"IO_UNBALANCED_IO_SLICING=true", "io.unbalanced_io_slicing", "io.slicing = true"},
   };
@@ -69,6 +70,13 @@ TEST_F(ChecksTest, AKeyWithoutTheOneThatItServesIsAnError) {
       "  asked by: pipeline.num_stages = 4 (environment EPL_PIPELINE_NUM_STAGES)\n"
       "  try:      auto.auto_parallel = true, or pipeline.strategy = \"Interleaved\", or leave "
       "pipeline.num_stages out");
+}
+
+TEST_F(ChecksTest, ShapesCannotBeLaidElsewhere) {
+  EXPECT_EQ(effect(Config{{"plan.only", true}}), "no error");
+  EXPECT_EQ(effect(Config{{"plan.only", true}, {"offload.level", "v0"}})
+                .rfind("epl: plan.only has no memory that offload.level could lay elsewhere\n", 0),
+            0U);
 }
 
 TEST_F(ChecksTest, AKeyWithTheOneThatItServesIsNone) {

@@ -74,6 +74,9 @@ std::vector<ConfigKey> make_config_keys() {
     {"auto.auto_parallel",                     boolean(),                          false,   kYes},
     {"auto.device_memory",                     integer(0),                         0,       kYes},
 
+    {"plan.only",                              boolean(),                          false,   kYes},
+    {"plan.read_back",                         word({"error", "zero", "one"}),     "error", kYes},
+
     {"debug.verify_steps",                     integer(0),                         0,       kYes},
     {"debug.verify_tolerance",                 number(0),                          1e-5,    kYes},
     {"debug.nan_loss",                         word({"error", "skip", "ignore"}),  "error", kYes},

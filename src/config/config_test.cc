@@ -206,6 +206,8 @@ io.unbalanced_io_slicing                false             default
 io.drop_last_files                      false             default
 auto.auto_parallel                      false             default
 auto.device_memory                      0                 default
+plan.only                               false             default
+plan.read_back                          "error"           default
 debug.verify_steps                      0                 default
 debug.verify_tolerance                  1e-05             default
 debug.nan_loss                          "error"           default

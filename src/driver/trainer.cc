@@ -169,6 +169,7 @@ StepResult Trainer::Impl::step(StepInput& input, GivenBatch& given) {
     given.seen = input.sample();
     given.whole = input.whole();
   }
+  end_where_only_planned(config, [&] { return forecast(given.whole); });
   step_batch = &given.whole;
   job->written_batch().check(given.whole);
   check_not_trained(given.whole, model);

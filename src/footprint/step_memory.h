@@ -12,6 +12,7 @@
 #include <epl/memory.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "job/job.h"
@@ -35,6 +36,9 @@ struct MemorySubject {
 // process has made of ways to others.
 MemoryReport forecast_step(const Plan& plan, const Placement& placement,
                            const MemorySubject& subject);
+
+// With plan.only: prints the forecast of a step, and the process ends. Else nothing happens.
+void end_where_only_planned(const Config& config, const std::function<MemoryReport()>& forecast);
 
 // The accounts of the devices of this worker over one step. Device 0 is this thread, whatever
 // memory it uses.

@@ -6,6 +6,7 @@
 #include "config/scopes.h"
 #include "config/settings.h"
 #include "job/job.h"
+#include "model/plan_only.h"
 #include "runtime/tile_products.h"
 
 namespace epl {
@@ -22,6 +23,7 @@ void init(const Config& config, SourceLocation where) {
   reset_annotations();
   Job::replace(std::move(job));
   replace_env(std::move(env));
+  plan_only_where_asked(config, place.worker_num);
 }
 
 }  // namespace epl
