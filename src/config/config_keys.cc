@@ -17,7 +17,7 @@ Domain boolean() { return {Domain::Type::kBoolean, 0, {}}; }
 Domain number(int64_t least) { return {Domain::Type::kNumber, least, {}}; }
 Domain word(std::vector<std::string> words) { return {Domain::Type::kWord, 0, std::move(words)}; }
 Domain device_list() { return {Domain::Type::kDeviceList, 0, {}}; }
-Domain path() { return {Domain::Type::kPath, 0, {}}; }
+Domain path(const char* of) { return {Domain::Type::kPath, 0, {of}}; }
 Domain bytes() { return {Domain::Type::kBytes, 1, {}}; }
 Domain loss_scale() { return {Domain::Type::kLossScale, 1, {}}; }
 
@@ -43,7 +43,7 @@ std::vector<ConfigKey> make_config_keys() {
     {"memory.limit",                           bytes(),                            0,       kYes},
     {"zero.level",                             word({"", "v0", "v1", "v2"}),       "",      kYes},
     {"offload.level",                          word({"", "v0", "v1"}),             "",      kYes},
-    {"offload.path",                           path(),                             "",      kYes},
+    {"offload.path",                           path("a folder"),                   "",      kYes},
 
     {"amp.level",                              word({"", "O1"}),                   "",      kYes},
     {"amp.dtype",                              word({"auto", "bfloat16", "float16"}), "auto", kYes},
@@ -57,6 +57,8 @@ std::vector<ConfigKey> make_config_keys() {
     {"cluster.run_visible_devices",            device_list(),                      "",      kYes},
     {"cluster.colocate_split_and_replicate",   boolean(),                          false,   kYes},
     {"cluster.join_seconds",                   integer(1),                         60,      kYes},
+    {"cluster.description",
+     path("a file, or the name of a cluster in tools/clusters"),                   "",      kYes},
 
     {"communication.num_communicators",        integer(1),                         2,       kYes},
     {"communication.sparse_as_dense",          boolean(),                          false,   kYes},

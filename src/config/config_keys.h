@@ -25,7 +25,7 @@ struct Domain {
 
   Type type;
   int64_t least = 0;               // kInteger, kNumber, kLossScale, kBytes
-  std::vector<std::string> words;  // kWord: in their canonical spelling
+  std::vector<std::string> words;  // kWord: in their canonical spelling; kPath: of what
 
   std::string type_name() const;  // "an integer"
   std::string allowed() const;    // "an integer of at least 1"

@@ -192,6 +192,7 @@ cluster.device_place_prefer_intra_node  true              default
 cluster.run_visible_devices             ""                default
 cluster.colocate_split_and_replicate    false             default
 cluster.join_seconds                    60                default
+cluster.description                     ""                default
 communication.num_communicators         2                 default
 communication.sparse_as_dense           false             default
 communication.max_splits                5                 default

@@ -180,7 +180,7 @@ std::string Domain::allowed() const {
     case Type::kDeviceList:
       return "\"\" or different device numbers such as \"0,4,7\"";
     case Type::kPath:
-      return "the path of a folder";
+      return "the path of " + words.front();
     case Type::kWord:
       break;
   }

@@ -36,4 +36,13 @@ int edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+std::string nearest_word(const std::string& word, const std::vector<std::string>& words) {
+  const std::string wanted = to_lower(word);
+  const auto nearest = std::min_element(
+      words.begin(), words.end(), [&](const std::string& a, const std::string& b) {
+        return edit_distance(wanted, to_lower(a)) < edit_distance(wanted, to_lower(b));
+      });
+  return nearest == words.end() ? "" : *nearest;
+}
+
 }  // namespace epl

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <sstream>
 
 #include "base/check.h"
 #include "base/text.h"
+#include "config/cluster_file.h"
 
 namespace epl {
 namespace {
@@ -82,6 +84,15 @@ std::vector<CoreShare> shares_of_devices(const VisibleDevices& visible, Membersh
   return shares;
 }
 
+constexpr const char* kDescription = "cluster.description";
+
+// Read before any worker waits for this one.
+std::optional<ClusterMap> described_cluster(const Config& config) {
+  const auto name = config.get<std::string>(kDescription);
+  if (name.empty()) return std::nullopt;
+  return load_cluster(name, config.asked_by(kDescription));
+}
+
 }  // namespace
 
 Job::Job(const JobPlace& place, const Config& config, const Job* previous)
@@ -89,6 +100,7 @@ Job::Job(const JobPlace& place, const Config& config, const Job* previous)
                                             : previous->gradient_history_),
       spread_(previous == nullptr ? std::make_shared<SpreadParameters>() : previous->spread_),
       number_(previous == nullptr ? 0 : previous->number_ + 1) {
+  const std::optional<ClusterMap> described = described_cluster(config);
   const VisibleDevices visible = visible_devices(config);
   const auto devices = static_cast<int>(visible.numbers.size());
   cluster_.worker_devices = {devices};
@@ -117,6 +129,7 @@ Job::Job(const JobPlace& place, const Config& config, const Job* previous)
       routes_.push_back({std::move(communicator), std::move(lane)});
     }
   }
+  if (described) describe_speeds(cluster_, *described, config.asked_by(kDescription));
   team_ = std::make_unique<DeviceTeam>(
       shares_of_devices(visible, membership_.get(), next_key("cores")));
 }

@@ -83,12 +83,8 @@ void check_program(const std::vector<std::string>& command, bool after_mark) {
   const std::vector<std::string> known = {
       "--num_workers", "--gpu_per_worker", "--machine_list", "--machine_rank",
       "--task_label",  "--log_dir",        "--debug",        "--help"};
-  const auto nearest = *std::min_element(
-      known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
-        return edit_distance(a, option) < edit_distance(b, option);
-      });
   throw Error(concat("there is no option ", option), kAsker,
-              concat(nearest, ", or epl-launch --help; options of the program follow its name"));
+              concat(nearest_word(option, known), ", or epl-launch --help; options of the program follow its name"));
 }
 
 LaunchOptions check(LaunchOptions options, const Texts& texts) {
