@@ -48,7 +48,7 @@ struct DeviceKind {
   int64_t memory_bytes() const;
 };
 
-// What a collective does on a link.
+// What a collective does on a link (cost/collective_cost.h).
 enum class LinkAlgorithm : uint8_t {
   kThreads,       // devices read each other's memory: comm/local.cc
   kSharedMemory,  // by rounds through memory between processes: comm/shared_memory.cc

@@ -103,6 +103,12 @@ void JsonFields::only(const std::vector<std::string>& known) const {
   }
 }
 
+std::vector<std::string> JsonFields::names() const {
+  std::vector<std::string> found;
+  for (const auto& [key, value] : json_.items()) found.push_back(key);
+  return found;
+}
+
 const Json& JsonFields::field(const std::string& key) const {
   if (!has(key)) refuse(concat(place(key), " is missing"), concat("a field \"", key, "\""));
   return json_.at(key);
@@ -181,6 +187,23 @@ std::vector<std::string> JsonFields::texts(const std::string& key) const {
   return found;
 }
 
+std::vector<double> JsonFields::numbers(const std::string& key) const {
+  if (!has(key)) return {};
+  return numbers_of(key, field(key), "a list of numbers of at least 0");
+}
+
+std::vector<double> JsonFields::numbers_of(const std::string& key, const Json& list,
+                                           const std::string& allowed) const {
+  if (!list.is_array()) refuse_value(key, list, allowed);
+  std::vector<double> found;
+  for (const Json& item : list) {
+    const double number = item.is_number() ? item.get<double>() : -1;
+    if (!(number >= 0 && number <= kMostNumber)) refuse_value(key, list, allowed);
+    found.push_back(number);
+  }
+  return found;
+}
+
 std::vector<std::vector<double>> JsonFields::rows(const std::string& key, size_t width) const {
   std::vector<std::vector<double>> found;
   if (!has(key)) return found;
@@ -188,13 +211,8 @@ std::vector<std::vector<double>> JsonFields::rows(const std::string& key, size_t
   const std::string allowed = concat("a list of rows of ", width, " numbers of at least 0");
   if (!value.is_array()) refuse_value(key, value, allowed);
   for (const Json& row : value) {
-    if (!row.is_array() || row.size() != width) refuse_value(key, row, allowed);
-    std::vector<double>& numbers = found.emplace_back();
-    for (const Json& item : row) {
-      const double number = item.is_number() ? item.get<double>() : -1;
-      if (!(number >= 0 && number <= kMostNumber)) refuse_value(key, row, allowed);
-      numbers.push_back(number);
-    }
+    found.push_back(numbers_of(key, row, allowed));
+    if (found.back().size() != width) refuse_value(key, row, allowed);
   }
   return found;
 }

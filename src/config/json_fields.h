@@ -42,6 +42,7 @@ class JsonFields {
   // It has no other fields than these. Called first: a misspelt field explains a missing one.
   void only(const std::vector<std::string>& known) const;
   bool has(const std::string& key) const { return json_.contains(key); }
+  std::vector<std::string> names() const;  // of all fields
 
   double positive(const std::string& key) const;
   double positive(const std::string& key, double otherwise) const;  // where there is none
@@ -57,6 +58,8 @@ class JsonFields {
               size_t otherwise) const;
   std::vector<std::string> texts(
       const std::string& key) const;  // none where there is no such field
+  // Numbers of at least 0; none where there is no such field.
+  std::vector<double> numbers(const std::string& key) const;
   // Rows of `width` numbers of at least 0; none where there is no such field.
   std::vector<std::vector<double>> rows(const std::string& key, size_t width) const;
 
@@ -75,6 +78,8 @@ class JsonFields {
   const Json& field(const std::string& key) const;
   double number(const std::string& key, double above, double most,
                 const std::string& allowed) const;
+  std::vector<double> numbers_of(const std::string& key, const Json& list,
+                                 const std::string& allowed) const;
   [[noreturn]] void refuse_value(const std::string& key, const Json& value,
                                  const std::string& allowed) const;
 
