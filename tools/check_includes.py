@@ -32,6 +32,7 @@ MAY_INCLUDE = {
     'plan': 'program cost ops ir layout',
     'compile': 'capture passes sharding cost plan state program ops ir layout',
     'runtime': 'state program comm layout',
+    'calibrate': 'runtime comm cost ops ir layout',
     'model': 'runtime state capture ops ir layout',
     'batch': 'model compile capture program ops ir layout',
     'job': 'batch model runtime state comm program layout',
