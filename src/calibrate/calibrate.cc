@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -157,6 +158,8 @@ class Calibrator {
     LinkFit fit = fit_link(link, times);
     fit.link.us = rounded(fit.link.us);
     fit.link.gbps = rounded(fit.link.gbps);
+    say(concat(name, ": ", fit.link.us, " us a step, ", fit.link.gbps, " GB/s, within ",
+               std::lround(100 * fit.error), " %"));
     found_.cluster.links.push_back(fit.link);
     return found_.cluster.links.size() - 1;
   }

@@ -97,6 +97,13 @@ TEST(NodeTimer, LargerWorkTakesLonger) {
   EXPECT_GT(product(256), 4 * product(32));
 }
 
+TEST(NodeTimer, TakesOperandsAsTheyLie) {
+  const Graph graph = parse_graph(
+      "graph\n  %0: f32[8,16]{1,8} = input 0\n  %1: f32[8,16]{0,1} = input 1\n"
+      "  %2: f32[8,16] = aten::add.Tensor(%0, %1, 1) {forward}\n  return loss %2\n");
+  EXPECT_GT(seconds_of_node(graph, graph.nodes.back(), quick_timing()).value(), 0);
+}
+
 TEST(MeasuredLinks, HaveATimeForEachCallAndSize) {
   const std::vector<CoreShare> cores = share_cores(allowed_cores(), 1);
   for (const LinkAlgorithm algorithm :

@@ -98,23 +98,31 @@ std::unique_ptr<Communicator> connect(LinkAlgorithm algorithm, int rank, int mem
              : comm::make_tcp_communicator(rank, members, watch, exchange, options, "");
 }
 
-// One call of a member. `whole` has the bytes of the collective.
-void call(Communicator& end, Collective collective, const at::Tensor& whole, const at::Tensor& part,
-          const std::vector<int64_t>& rows) {
+// What a member hands to a call: the whole has the bytes of the collective.
+struct CallTensors {
+  at::Tensor whole, part;
+};
+
+// One call of a member. Who sends alternates with `number`: a member that only sends would run
+// ahead of the others, and what it does next is not timed with it.
+void call(Communicator& end, Collective collective, const CallTensors& tensors,
+          const std::vector<int64_t>& rows, int number) {
+  const int root = number % end.size();
+  const int to = (root + 1) % end.size();
   switch (collective) {
     case Collective::kAllReduce:
-      return end.all_reduce({whole}, ReduceOp::kSum);
+      return end.all_reduce({tensors.whole}, ReduceOp::kSum);
     case Collective::kReduceScatter:
-      return end.reduce_scatter(whole, part, rows, ReduceOp::kSum);
+      return end.reduce_scatter(tensors.whole, tensors.part, rows, ReduceOp::kSum);
     case Collective::kAllGather:
-      return end.all_gather(part, whole, rows);
+      return end.all_gather(tensors.part, tensors.whole, rows);
     case Collective::kBroadcast:
-      return end.broadcast({whole}, 0);
+      return end.broadcast({tensors.whole}, root);
     case Collective::kReduce:
-      return end.reduce({whole}, ReduceOp::kSum, 0);
+      return end.reduce({tensors.whole}, ReduceOp::kSum, root);
     case Collective::kSend:
-      if (end.rank() == 0) end.send(whole, 1, 0);
-      if (end.rank() == 1) end.receive(whole, 0, 0);
+      if (end.rank() == root) end.send(tensors.whole, to, 0);
+      if (end.rank() == to) end.receive(tensors.whole, root, 0);
       return;
     case Collective::kAllToAll:
     case Collective::kBarrier:
@@ -135,24 +143,33 @@ class CollectiveTimer {
   // From all threads. How often is the same on all of them, so it comes from the size.
   std::vector<double> samples(Communicator& end, Collective collective, int64_t bytes) const {
     const int64_t each = std::max<int64_t>(1, bytes / 4 / members_);
-    const at::Tensor whole = at::ones({each * members_}, at::kFloat);
-    const at::Tensor part = at::ones({each}, at::kFloat);
     const std::vector<int64_t> rows(static_cast<size_t>(members_), each);
-    const int batch = bytes <= (64 << 10) ? 20 : 1;
+    std::vector<CallTensors> sets(std::min<size_t>(kMostSets, timing_.sets_of(bytes)));
+    for (CallTensors& set : sets) {
+      set = {at::ones({each * members_}, at::kFloat), at::ones({each}, at::kFloat)};
+    }
+    const int batch = bytes <= (64 << 10) ? 4 * kFewCalls : bytes <= (1 << 20) ? kFewCalls : 1;
     const int count = std::max(timing_.least_samples, bytes <= (1 << 20) ? 15 : 7);
-    call(end, collective, whole, part, rows);
+    int number = 0;  // sums grow, to infinity, which takes no longer
+    const auto call_next = [&] {
+      const CallTensors& set = sets[static_cast<size_t>(number) % sets.size()];
+      call(end, collective, set, rows, number++);
+    };
+    call_next();
     std::vector<double> found;
     for (int sample = 0; sample < count; ++sample) {
       meeting_.wait(end.rank());
       const double begin = seconds_now();
-      for (int i = 0; i < batch; ++i) call(end, collective, whole, part, rows);
+      for (int i = 0; i < batch; ++i) call_next();
       found.push_back((seconds_now() - begin) / batch);
-      whole.fill_(1);  // sums would grow beyond all numbers
     }
     return found;
   }
 
  private:
+  static constexpr size_t kMostSets = 512;
+  static constexpr int kFewCalls = 5;
+
   const int members_;
   Meeting& meeting_;
   const Timing& timing_;

@@ -111,8 +111,7 @@ LineFit line_of_update(const std::vector<int64_t>& elements, int states, const T
   for (const int64_t count : elements) {
     // Parameter, gradient and states of as many tensors as a model would go through.
     const int64_t bytes = 4 * count * (2 + states);
-    const auto sets = static_cast<size_t>(
-        std::clamp<int64_t>(timing.rotated_bytes / std::max<int64_t>(1, bytes), 2, 64));
+    const size_t sets = timing.sets_of(bytes);
     std::vector<std::vector<at::Tensor>> tensors(sets);
     for (auto& set : tensors) {
       for (int i = 0; i < 2 + states; ++i) set.push_back(at::ones({count}, at::kFloat));

@@ -11,13 +11,21 @@
 namespace epl {
 namespace {
 
-at::Tensor make_operand(const TensorType& type) {
-  const at::Tensor tensor = at::empty_strided(type.sizes, type.strides, type.dtype);
-  // Zeros are valid as indices of anything; numbers must not be denormal or all alike.
-  if (!at::isFloatingType(type.dtype)) return tensor.zero_();
-  at::Tensor flat = at::empty({std::max<int64_t>(1, tensor.numel())}, at::kFloat);
-  flat.uniform_(0.5, 1.5);
-  return tensor.copy_(flat.narrow(0, 0, tensor.numel()).view(type.sizes));
+// The memory is filled and the tensor laid over it: strides may be 0, as those of an expanded one.
+at::Tensor make_operand(TensorType type) {
+  type.offset = 0;
+  const int64_t elements = type.extent_bytes() / type.item_bytes();
+  const at::Tensor memory = at::zeros({elements}, type.dtype);
+  // Zeros are valid as indices of anything; numbers must not all be alike.
+  if (at::isFloatingType(type.dtype)) memory.copy_(at::rand({elements}).add_(0.5));
+  return memory.as_strided(type.sizes, type.strides, 0);
+}
+
+at::Tensor copy_with_memory(const at::Tensor& tensor) {
+  const auto elements = static_cast<int64_t>(tensor.storage().nbytes() / tensor.dtype().itemsize());
+  return tensor.as_strided({elements}, {1}, 0)
+      .clone()
+      .as_strided(tensor.sizes(), tensor.strides(), 0);
 }
 
 // One set of operands as the arguments of a call; `bytes` grows by what they hold.
@@ -98,6 +106,32 @@ std::optional<c10::OperatorHandle> variant_of(const Node& node) {
   return out_variant(node.op, c10::DispatchKey::CPU);
 }
 
+c10::IValue copied(const c10::IValue& value) {
+  if (value.isTensor()) return copy_with_memory(value.toTensor());
+  if (!value.isTensorList()) return value;
+  c10::List<at::Tensor> list;
+  for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(copy_with_memory(tensor));
+  return list;
+}
+
+// Arguments of as many calls as it takes to leave the caches.
+std::vector<std::vector<c10::IValue>> operand_sets(const Graph& graph, const Node& node,
+                                                   bool with_results, const Timing& timing) {
+  OperandMaker maker(graph, node);
+  std::vector<c10::IValue> first = maker.arguments();
+  if (with_results) {
+    for (c10::IValue& result : maker.results()) first.push_back(std::move(result));
+  }
+  std::vector<std::vector<c10::IValue>> sets = {std::move(first)};
+  const size_t count = timing.sets_of(maker.bytes());
+  while (sets.size() < count) {
+    std::vector<c10::IValue> set;
+    for (const c10::IValue& value : sets.front()) set.push_back(copied(value));
+    sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
 }  // namespace
 
 std::optional<double> seconds_of_node(const Graph& graph, const Node& node, const Timing& timing) {
@@ -105,17 +139,8 @@ std::optional<double> seconds_of_node(const Graph& graph, const Node& node, cons
   const at::NoGradGuard no_gradients;
   const std::optional<c10::OperatorHandle> variant = variant_of(node);
   const c10::OperatorHandle op = variant.value_or(node.op);
-  constexpr size_t kMostSets = 256;
-  std::vector<std::vector<c10::IValue>> sets;
-  int64_t bytes = 0;
-  while (sets.size() < 2 || (sets.size() < kMostSets && bytes < timing.rotated_bytes)) {
-    OperandMaker maker(graph, node);
-    std::vector<c10::IValue>& set = sets.emplace_back(maker.arguments());
-    if (variant) {
-      for (c10::IValue& result : maker.results()) set.push_back(std::move(result));
-    }
-    bytes += maker.bytes();
-  }
+  const std::vector<std::vector<c10::IValue>> sets =
+      operand_sets(graph, node, variant.has_value(), timing);
   torch::jit::Stack stack;
   return typical_seconds(
       [&](int64_t number) {

@@ -14,6 +14,12 @@ constexpr double kMostAtOnce = 10'000;
 
 }  // namespace
 
+size_t Timing::sets_of(int64_t bytes) const {
+  constexpr int64_t kMostSets = 4096;
+  return static_cast<size_t>(
+      std::clamp<int64_t>(rotated_bytes / std::max<int64_t>(1, bytes), 2, kMostSets));
+}
+
 Timing full_timing() { return {}; }
 
 Timing quick_timing() {

@@ -13,11 +13,14 @@
 namespace epl {
 
 struct Timing {
-  double seconds = 0.05;  // for each measurement, beyond the least samples
-  int least_samples = 5;
-  int most_samples = 200;
-  int64_t rotated_bytes =
-      128 << 20;  // operands that calls go through, so that caches do not have them
+  double seconds = 0.03;  // for each measurement, beyond the least samples
+  int least_samples = 3;
+  int most_samples = 100;
+  // Operands that calls go through, one set after the other, so that caches do not have them.
+  int64_t rotated_bytes = 64 << 20;
+
+  // How many sets of so many bytes there are to go through.
+  size_t sets_of(int64_t bytes) const;
 };
 
 Timing full_timing();

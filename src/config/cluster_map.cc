@@ -32,11 +32,19 @@ DeviceSpeed speed_of(const DeviceKind& kind) {
   return speed;
 }
 
+// A Link counts the bytes that leave a member, while what a link in memory moves is read and
+// written: twice for a tensor that is sent, and in an all_reduce of two as often as
+// docs/planner.md says.
 Link as_link(const LinkKind& kind) {
+  const bool in_memory =
+      kind.algorithm == LinkAlgorithm::kThreads || kind.algorithm == LinkAlgorithm::kSharedMemory;
+  double reduced = 1;
+  if (kind.algorithm == LinkAlgorithm::kThreads) reduced = 2;
+  if (kind.algorithm == LinkAlgorithm::kSharedMemory) reduced = 5;
   Link link;
   link.seconds_per_call = kind.us * kMicro;
-  link.bytes_per_second = kind.bytes_per_second();
-  link.sent_bytes_per_second = kind.bytes_per_second();
+  link.bytes_per_second = kind.bytes_per_second() / reduced;
+  link.sent_bytes_per_second = kind.bytes_per_second() / (in_memory ? 2 : 1);
   return link;
 }
 

@@ -172,6 +172,11 @@ TEST(ClusterMap, GivesAJobTheSpeedsOfTheFirstDevices) {
   EXPECT_EQ(job.worker_speeds[1].flops_per_second, 3);
   EXPECT_EQ(job.link_in_host.bytes_per_second, 7e9);
   EXPECT_EQ(job.worker_num, 2);  // what the job is stays
+  // What memory moves is read and written.
+  cluster.links[1].algorithm = LinkAlgorithm::kSharedMemory;
+  describe_speeds(job, ClusterMap(cluster), "a test");
+  EXPECT_DOUBLE_EQ(job.link_in_host.bytes_per_second, 7e9 / 5);
+  EXPECT_DOUBLE_EQ(job.link_in_host.sent_bytes_per_second, 7e9 / 2);
 }
 
 }  // namespace

@@ -119,14 +119,6 @@ double seconds_on(const std::vector<TimePoint>& curve, double size) {
   return low.seconds * std::pow(high.seconds / low.seconds, part);
 }
 
-bool ProductGrid::covers(int64_t rows, int64_t columns, int64_t inner) const {
-  if (empty()) return false;
-  const auto within = [](const std::vector<int64_t>& sizes, int64_t size) {
-    return size >= sizes.front() && size <= sizes.back();
-  };
-  return within(m, rows) && within(n, columns) && within(k, inner);
-}
-
 double ProductGrid::seconds_of(int64_t rows, int64_t columns, int64_t inner) const {
   const GridPlace a = place_in(m, rows);
   const GridPlace b = place_in(n, columns);

@@ -56,7 +56,6 @@ struct ProductGrid {
   std::vector<double> seconds;   // of m[i], n[j], k[l] at (i * n.size() + j) * k.size() + l
 
   bool empty() const { return seconds.empty(); }
-  bool covers(int64_t rows, int64_t columns, int64_t inner) const;
   // Logarithms interpolated in all three; outside of the grid as seconds_on().
   double seconds_of(int64_t rows, int64_t columns, int64_t inner) const;
   // No point takes less time than a smaller one.

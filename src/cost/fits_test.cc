@@ -91,8 +91,6 @@ TEST(Fits, GridsAreExactWhereTimeIsAPowerOfSizes) {
     }
   }
   EXPECT_DOUBLE_EQ(grid.seconds_of(1, 1, 1), grid.seconds_of(1, 2, 4));  // below the grid
-  EXPECT_TRUE(grid.covers(8, 32, 5));
-  EXPECT_FALSE(grid.covers(65, 32, 5));
 }
 
 TEST(Fits, GridsRiseInEverySizeWhateverWasMeasured) {
