@@ -2,7 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
-#include <ATen/SparseTensorUtils.h>
+#include <ATen/SparseTensorImpl.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
@@ -62,7 +62,8 @@ c10::DataPtr as_large_as(size_t bytes, c10::DataPtr data, size_t had) {
 bool is_ghost(const at::Tensor& tensor) {
   if (!tensor.defined()) return false;
   if (tensor.layout() == c10::kSparse) {
-    return is_ghost(at::sparse::get_sparse_impl(tensor)->values());  // asks no operator
+    const auto* const sparse = static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    return is_ghost(sparse->values());  // asks no operator
   }
   return tensor.has_storage() && storage_impl(tensor)->allocator() == &NoBytes::get();
 }

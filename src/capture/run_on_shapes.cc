@@ -145,14 +145,13 @@ class ShapeCall {
         concat(name(), " of ", types_of_arguments(op_, stack_), " has no shape function", near()),
         "a run on shapes alone (plan.only)",
         "add a row to src/ops/shape_rows_layers.cc, or use another operator there");
-    const std::vector<size_t> written = written_by_schema();
     if (!writes_) {
       become_ghosts(written_statistics());
       return give(ghosts_of(*made, stand_ins));
     }
-    become_ghosts(written);
+    become_ghosts(written_by_schema());
     if (takes_results_ && !is_sized_) stand_ins.resize_originals();
-    give(written_results(written));
+    give(written_results(made, stand_ins));
   }
 
   std::vector<size_t> written_by_schema() const {
@@ -184,17 +183,32 @@ class ShapeCall {
     }
   }
 
-  Stack written_results(const std::vector<size_t>& written) const {
+  // What is written is given back; what is made besides is a ghost.
+  Stack written_results(const std::optional<Stack>& made, StandIns& stand_ins) const {
     Stack results;
-    for (size_t i : written) {
-      for (const auto& result : op_.schema().returns()) {
-        const auto* const alias = result.alias_info();
-        if (alias != nullptr && *alias == *arguments_[i].alias_info()) {
-          results.push_back(argument(i));
-        }
-      }
+    const auto& returns = op_.schema().returns();
+    for (size_t i = 0; i < returns.size(); ++i) {
+      const auto given_back = argument_of(returns[i]);
+      results.push_back(given_back ? argument(*given_back)
+                                   : ghosts_of({made->at(i)}, stand_ins).at(0));
     }
     return results;
+  }
+
+  // The argument that a result is, where it is one.
+  std::optional<size_t> argument_of(const c10::Argument& result) const {
+    for (size_t i : written_by_schema()) {
+      const auto* const alias = result.alias_info();
+      if (alias != nullptr && *alias == *arguments_[i].alias_info()) return i;
+    }
+    return std::nullopt;
+  }
+
+  bool only_gives_back() const {
+    const auto& returns = op_.schema().returns();
+    return std::all_of(returns.begin(), returns.end(), [&](const c10::Argument& result) {
+      return argument_of(result).has_value();
+    });
   }
 
   Stack ghosts_of(const Stack& made, StandIns& stand_ins) const {

@@ -11,6 +11,11 @@ namespace epl {
 at::Tensor StandIns::of(const at::Tensor& tensor) {
   at::Tensor twin(
       at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
+  if (tensor.storage_offset() != 0) {  // some results begin where their argument does
+    const auto items = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
+    twin = at::Tensor(at::detail::empty_strided_meta({items}, {1}, tensor.scalar_type()))
+               .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  }
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     twin.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
@@ -21,13 +26,14 @@ at::Tensor StandIns::of(const at::Tensor& tensor) {
 at::Tensor StandIns::ghost_of(const at::Tensor& meta) {
   const auto [known, is_new] =
       pairs_.try_emplace(meta.storage().unsafeGetStorageImpl(), Pair{meta, at::Tensor()});
-  at::Tensor& original = known->second.original;
-  if (is_new && meta.storage_offset() == 0) {
-    return original = make_ghost(meta.sizes(), meta.strides(), meta.scalar_type());
+  auto& [twin, original] = known->second;
+  if (!is_new) {
+    return original.as_strided(meta.sizes(), meta.strides(), meta.storage_offset());
   }
-  if (is_new) original = make_ghost_storage(meta);
-  return original.as_strided(meta.sizes(), meta.strides(),
-                             original.storage_offset() + meta.storage_offset());
+  const bool at_begin = meta.storage_offset() == 0;
+  original = at_begin ? make_ghost(meta.sizes(), meta.strides(), meta.scalar_type())
+                      : make_ghost_like(meta);
+  return original;
 }
 
 void StandIns::resize_originals() const {

@@ -14,7 +14,7 @@ const FunctionsByName& functions_by_name() {
   static const auto* const functions = [] {
     auto* by_name = new FunctionsByName();  // never destroyed
     for (const auto& family : {shape_rows_of_elements, shape_rows_of_layers, shape_rows_of_images,
-                               shape_rows_of_matrices}) {
+                               shape_rows_of_matrices, shape_rows_of_versions}) {
       for (const ShapeRow& row : family()) {
         const bool first = by_name->emplace(row.op, row.function).second;
         EPL_ASSERT(first, concat(row.op, " has two shape rows"));

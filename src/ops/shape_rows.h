@@ -11,6 +11,7 @@ const ShapeRows& shape_rows_of_elements();  // element by element, reductions, i
 const ShapeRows& shape_rows_of_layers();    // convolutions, norms, losses, embeddings
 const ShapeRows& shape_rows_of_images();    // pools, padding, sampling
 const ShapeRows& shape_rows_of_matrices();
+const ShapeRows& shape_rows_of_versions();  // of LibTorch, each with its own
 
 namespace shapes {
 
@@ -35,6 +36,9 @@ ShapeResults plain_like_first(ShapeArguments arguments);
 ShapeResults plain_like_second(ShapeArguments arguments);
 ShapeResults channels_like_second(ShapeArguments arguments);
 ShapeResults pointwise_of_two(ShapeArguments arguments);
+
+// (self, padding): of the last dimension first, before and behind.
+ShapeResults pad2d(ShapeArguments arguments);
 
 // Results that a mask does not ask for are undefined.
 ShapeResults asked_for_by(const c10::IValue& mask, const std::vector<at::Tensor>& results);

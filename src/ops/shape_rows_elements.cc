@@ -162,10 +162,6 @@ ShapeResults dropout(ShapeArguments arguments) {
   return {dense_as(input), at::empty_like(input, input.options().dtype(c10::kBool))};
 }
 
-ShapeResults prelu_backward(ShapeArguments arguments) {
-  return {plain_as(arguments[1].toTensor()), plain_as(arguments[2].toTensor())};
-}
-
 // --- reductions -------------------------------------------------------------------------------
 
 // var(self, dim, correction, keepdim): as a sum of it, in real numbers.
@@ -279,7 +275,6 @@ const ShapeRows& shape_rows_of_elements() {
       {"aten::flip", dense_like_first},
       {"aten::nan_to_num", dense_like_first},
       {"aten::_conj_physical", dense_like_first},
-      {"aten::prelu", plain_like_first},
       {"aten::logit", floating_like_first},
       {"aten::angle", angle},
       {"aten::abs", abs},
@@ -303,7 +298,6 @@ const ShapeRows& shape_rows_of_elements() {
       {"aten::log_sigmoid_forward", log_sigmoid},
       {"aten::log_sigmoid_backward", dense_like_first},
       {"aten::native_dropout", dropout},
-      {"aten::prelu_backward", prelu_backward},
       {"aten::rrelu_with_noise", plain_like_first},
       {"aten::glu_backward", plain_like_second},
       {"aten::_standard_gamma", plain_like_first},

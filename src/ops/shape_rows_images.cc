@@ -2,11 +2,39 @@
 #include <ATen/Functions.h>
 #include <ATen/native/Pool.h>
 
+#include "config/libtorch.h"
 #include "ops/shape_rows.h"
 
 namespace epl {
 namespace shapes {
 namespace {
+
+// Which kernels keep channels last is another list with each version.
+constexpr bool kPadsKeepChannels = EPL_TORCH_AT_LEAST(2, 0);
+
+std::vector<int64_t> padded(const at::Tensor& self, const std::vector<int64_t>& padding) {
+  std::vector<int64_t> sizes = self.sizes().vec();
+  for (size_t i = 0; i * 2 < padding.size(); ++i) {
+    sizes[sizes.size() - 1 - i] += padding[i * 2] + padding[i * 2 + 1];
+  }
+  return sizes;
+}
+
+}  // namespace
+
+ShapeResults pad2d(ShapeArguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const auto sizes = padded(self, arguments[1].toIntVector());
+  const bool keeps = kPadsKeepChannels && self.dim() == 4;
+  return {keeps ? channels_as(self, sizes) : plain_of(self, sizes)};
+}
+
+namespace {
+
+// reflection_pad2d_backward(grad_output, self, padding)
+ShapeResults pad2d_backward(ShapeArguments arguments) {
+  return kPadsKeepChannels ? channels_like_second(arguments) : plain_like_second(arguments);
+}
 
 // _adaptive_avg_pool2d(self, output_size)
 ShapeResults adaptive_pool2d(ShapeArguments arguments) {
@@ -42,21 +70,6 @@ ShapeResults max_pool3d(ShapeArguments arguments) {
 ShapeResults max_unpool(ShapeArguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   return {channels_as(self, with_last(self, arguments[2].toIntVector()))};
-}
-
-// padding: of the last dimension first, before and behind.
-std::vector<int64_t> padded(const at::Tensor& self, const std::vector<int64_t>& padding) {
-  std::vector<int64_t> sizes = self.sizes().vec();
-  for (size_t i = 0; i * 2 < padding.size(); ++i) {
-    sizes[sizes.size() - 1 - i] += padding[i * 2] + padding[i * 2 + 1];
-  }
-  return sizes;
-}
-
-// reflection_pad2d(self, padding)
-ShapeResults pad2d(ShapeArguments arguments) {
-  const at::Tensor& self = arguments[0].toTensor();
-  return {plain_of(self, padded(self, arguments[1].toIntVector()))};
 }
 
 // grid_sampler_2d(input, grid, ...): a place of the image for each place of the grid.
@@ -141,8 +154,8 @@ const ShapeRows& shape_rows_of_images() {
       {"aten::max_unpool2d", max_unpool},
       {"aten::max_unpool3d", max_unpool},
       {"aten::reflection_pad2d", pad2d},
-      {"aten::reflection_pad2d_backward", plain_like_second},
-      {"aten::replication_pad2d_backward", plain_like_second},
+      {"aten::reflection_pad2d_backward", pad2d_backward},
+      {"aten::replication_pad2d_backward", pad2d_backward},
       {"aten::replication_pad3d_backward", plain_like_second},
       {"aten::grid_sampler_2d", sample_grid},
       {"aten::grid_sampler_3d", sample_grid},

@@ -3,6 +3,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/native/ConvUtils.h>
 
+#include "config/libtorch.h"
 #include "ops/shape_rows.h"
 
 namespace epl {
@@ -109,7 +110,8 @@ ShapeResults group_norm(ShapeArguments arguments) {
 ShapeResults group_norm_backward(ShapeArguments arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor channels = statistics_of(input, arguments.slice(4, 1), {arguments[6].toInt()});
-  return asked_for_by(arguments[9], {plain_as(input), channels, at::empty_like(channels)});
+  const at::Tensor of_input = EPL_TORCH_AT_LEAST(2, 0) ? channels_as(input) : plain_as(input);
+  return asked_for_by(arguments[9], {of_input, channels, at::empty_like(channels)});
 }
 
 bool is_reduced(const c10::IValue& reduction) { return reduction.toInt() != at::Reduction::None; }
@@ -140,7 +142,8 @@ ShapeResults pixel_class_loss(ShapeArguments arguments) {
 bool sums_bags_fast(const at::Tensor& weight, const c10::IValue& per_sample, int64_t padding) {
   const c10::ScalarType dtype = weight.scalar_type();
   const bool scaled = per_sample.isTensor() && per_sample.toTensor().defined();
-  return (dtype == c10::kFloat || dtype == c10::kHalf) && weight.stride(1) == 1 && padding < 0 &&
+  const bool small = dtype == c10::kHalf || (EPL_TORCH_AT_LEAST(2, 0) && dtype == c10::kBFloat16);
+  return (dtype == c10::kFloat || small) && weight.stride(1) == 1 && padding < 0 &&
          (!scaled || per_sample.toTensor().stride(0) == 1);
 }
 
@@ -190,6 +193,7 @@ const ShapeRows& shape_rows_of_layers() {
       {"aten::embedding", embedding},
       {"aten::embedding_dense_backward", embedding_backward},
       {"aten::_embedding_bag", embedding_bag},
+      {"aten::_embedding_bag_backward", runs_in_parts},
       {"aten::_embedding_bag_dense_backward", embedding_bag_backward},
       {"aten::_embedding_bag_per_sample_weights_backward", embedding_bag_weights_backward},
       {"aten::native_group_norm", group_norm},

@@ -2,6 +2,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 
+#include "config/libtorch.h"
 #include "ops/shape_rows.h"
 
 namespace epl {
@@ -81,7 +82,7 @@ const ShapeRows& shape_rows_of_matrices() {
       {"aten::_cdist_forward", distances},
       {"aten::_cdist_backward", distances_backward},
       {"aten::cholesky_solve", cholesky_solve},
-      {"aten::linalg_matrix_exp", dense_like_first},
+      {"aten::linalg_matrix_exp", EPL_TORCH_AT_LEAST(2, 0) ? plain_like_first : dense_like_first},
       {"aten::linalg_solve_triangular", solve_triangular},
   };
   return *rows;

@@ -66,6 +66,7 @@ std::unique_ptr<at::ObserverContext> enter_loss(const at::RecordFunction& functi
 // Read without an operator, which a recorder would take for one of the step's. The targets
 // themselves may lie in pages that are watched (capture/watched_inputs.h); their count does not.
 double counted(const at::Tensor& total) {
+  if (total.storage().data() == nullptr) return -1;  // with plan.only nothing is counted
   if (total.scalar_type() == at::kDouble) return *total.data_ptr<double>();
   return total.scalar_type() == at::kFloat ? *total.data_ptr<float>() : -1;
 }
