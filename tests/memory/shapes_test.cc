@@ -30,6 +30,56 @@ ShapeProgram gpt_of_a_trillion() {
           }};
 }
 
+// 48 layers of 10240 experts of 1024 x 9984, as M6 has them; one expert for each token.
+struct Experts : torch::nn::Module {
+  static constexpr int64_t kLayers = 48, kExperts = 10240, kWidth = 1024, kInner = 9984;
+
+  Experts() {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const std::string name = "layers" + std::to_string(i);
+      gates.push_back(register_module(name + "_gate", torch::nn::Linear(kWidth, kExperts)));
+      up.push_back(register_parameter(name + "_up", torch::randn({kExperts, kWidth, kInner})));
+      down.push_back(register_parameter(name + "_down", torch::randn({kExperts, kInner, kWidth})));
+    }
+  }
+
+  // Tokens, [count, width]: as many places for each expert as it has tokens in the mean, and one.
+  torch::Tensor forward(torch::Tensor x) {
+    const int64_t places = x.size(0) / kExperts + 1;
+    for (size_t i = 0; i < gates.size(); ++i) {
+      const auto [weight, expert] = torch::softmax(gates[i](x), -1).max(-1);
+      const torch::Tensor place = expert * places + torch::arange(x.size(0)) % places;
+      const torch::Tensor sent = torch::zeros({kExperts * places, kWidth}).index_add(0, place, x);
+      const torch::Tensor inner = torch::gelu(sent.view({kExperts, places, kWidth}).bmm(up[i]));
+      const torch::Tensor back = inner.bmm(down[i]).view({-1, kWidth}).index_select(0, place);
+      x = x + back * weight.unsqueeze(1);
+    }
+    return x;
+  }
+
+  std::vector<torch::nn::Linear> gates;
+  std::vector<torch::Tensor> up, down;
+};
+
+TEST(MemoryOfShapes, TenTrillionParametersToo) {
+  const ProgramShapes shapes = shapes_of([] {
+    auto net = std::make_shared<Experts>();
+    const StepFunction step = [net](const Batch& batch) {
+      return net->forward(batch[0]).square().mean();
+    };
+    return ShapeProgram{net,
+                        step,
+                        {torch::randn({1 << 16, Experts::kWidth})},
+                        [](std::vector<torch::Tensor> parameters) {
+                          return std::make_unique<torch::optim::Adagrad>(std::move(parameters));
+                        }};
+  });
+  EXPECT_EQ(shapes.parameters, 48LL * 10240 * (2 * 1024 * 9984 + 1024 + 1));
+  EXPECT_EQ(shapes.gradient_bytes, 4 * shapes.parameters);
+  EXPECT_EQ(shapes.optimizer_bytes, 4 * shapes.parameters);
+  EXPECT_LT(peak_megabytes(), 1200);
+}
+
 TEST(MemoryOfShapes, ATrillionParametersFitIntoALaptop) {
   const double before = peak_megabytes();
   const ProgramShapes shapes = shapes_of(gpt_of_a_trillion);
