@@ -30,6 +30,7 @@ MAY_INCLUDE = {
     'comm': '',
     'state': 'comm program ir layout',
     'plan': 'program cost ops ir layout',
+    'search': 'plan program cost ops ir layout',
     'compile': 'capture passes sharding cost plan state program ops ir layout',
     'runtime': 'state program comm layout',
     'calibrate': 'runtime comm cost ops ir layout',
