@@ -43,7 +43,8 @@ MAY_INCLUDE = {
     'verify': 'batch model runtime state comm compile program ops ir layout',
     'sim': 'program',
     'report': 'program',
-    'checkpoint': 'layout comm',
+    'checkpoint': '',
+    'checkpoint_tool': 'checkpoint',
     'io': '',
     'launch': '',
 }
