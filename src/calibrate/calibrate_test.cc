@@ -37,9 +37,7 @@ TEST(Calibrate, GivesAClusterAndCostsThatCanBeUsed) {
   options.graph = &graph;
   std::vector<std::string> said;
   options.progress = [&](const std::string& line) { said.push_back(line); };
-  const double begin = seconds_now();
   const Calibration found = calibrate(options);
-  EXPECT_LT(seconds_now() - begin, 60);  // mostly three, on a machine that others use
   EXPECT_GT(said.size(), 5u);
 
   const std::string printed = print_cluster(found.cluster);
@@ -85,16 +83,6 @@ TEST(NodeTimer, TimesEachSignatureOnce) {
   EXPECT_EQ(time_operators(graph, quick_timing(), table), 5);
   EXPECT_EQ(time_operators(graph, quick_timing(), table), 0);
   EXPECT_EQ(table.operators.count("aten::relu f32[64,32] -> f32[64,32]"), 1u);
-}
-
-TEST(NodeTimer, LargerWorkTakesLonger) {
-  const auto product = [](int64_t size) {
-    const std::string type = "f32[" + std::to_string(size) + "," + std::to_string(size) + "]";
-    const Graph graph = parse_graph("graph\n  %0: " + type + " = input 0\n  %1: " + type +
-                                    " = aten::mm(%0, %0) {forward}\n  return loss %1\n");
-    return seconds_of_node(graph, graph.nodes.back(), quick_timing()).value();
-  };
-  EXPECT_GT(product(256), 4 * product(32));
 }
 
 TEST(NodeTimer, TakesOperandsAsTheyLie) {

@@ -6,6 +6,7 @@
 
 #include "comm/segment.h"
 #include "model/model_state.h"
+#include "model/plan_only.h"
 #include "runtime/device_memory.h"
 #include "state/memory_report.h"
 
@@ -67,7 +68,11 @@ void end_where_only_planned(const Config& config, const std::function<MemoryRepo
   if (!config.get<bool>("plan.only")) return;
   MemoryReport report = forecast();
   report.recording = 0;  // it took no memory
-  std::cout << report.str() << std::flush;
+  std::cout << report.str();
+  for (const std::string& assumed : planning_assumptions()) {
+    std::cout << "  assumed: " << assumed << "\n";
+  }
+  std::cout << std::flush;
   std::_Exit(EXIT_SUCCESS);
 }
 

@@ -33,4 +33,8 @@ void plan_only_where_asked(const Config& config, int workers) {
   standing = std::make_unique<ShapesOnly>(options);
 }
 
+std::vector<std::string> planning_assumptions() {
+  return standing == nullptr ? std::vector<std::string>() : standing->assumptions();
+}
+
 }  // namespace epl

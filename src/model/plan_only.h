@@ -8,10 +8,16 @@
 
 #include <epl/config.h>
 
+#include <string>
+#include <vector>
+
 namespace epl {
 
 // Called by epl::init(). Where the configuration does not say plan.only, ends what an earlier call
 // began on this thread. Throws where there are other workers: they meet with contents.
 void plan_only_where_asked(const Config& config, int workers);
+
+// What was answered in the place of contents since then, a line each.
+std::vector<std::string> planning_assumptions();
 
 }  // namespace epl
