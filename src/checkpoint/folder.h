@@ -27,7 +27,8 @@ struct SavedStep {
 // earlier try left there is removed. By one worker.
 std::string begin_step(const std::string& folder, int64_t step);
 // Writes the manifest and gives the folder its name; a checkpoint of the same step is replaced.
-// Throws Error where it cannot be; the checkpoint is not there then.
+// Throws Error where it cannot be; the checkpoint is not there then, but where `latest` alone could
+// not be written.
 void commit_step(const std::string& folder, const Manifest& manifest);
 
 // In the order of steps, good or not.
