@@ -24,7 +24,7 @@ HELP
   exit 0
 done
 
-# epl-launch and epl-checkpoint as well: `cmake --install build` and the next lines that a user tries need them.
+# epl-launch, epl-plan and epl-checkpoint as well: `cmake --install build` and the next lines that a user tries need them.
 tools/build.sh resnet epl-launch epl-plan epl-checkpoint
 export EPL_DEVICES=${EPL_DEVICES:-2}
 exec build/bin/resnet --depth 18 --image-size 32 --batch 32 --steps 200 --test-images 2000 "$@"
