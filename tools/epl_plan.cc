@@ -81,6 +81,14 @@ void write_file(const std::string& path, const std::string& text) {
   EPL_CHECK(file, concat("cannot write ", path), kAsker, "-o with a file that can be written");
 }
 
+// Before anything is measured.
+void check_can_be_written(const std::string& path) {
+  const bool is_new = !fs::exists(path);
+  const bool can = static_cast<bool>(std::ofstream(path, std::ios::binary | std::ios::app));
+  EPL_CHECK(can, concat("cannot write ", path), kAsker, "-o with a file that can be written");
+  if (is_new) fs::remove(path);
+}
+
 // What an earlier run measured of this machine stays.
 CostTable joined_with_file(const CostTable& costs, const std::string& path) {
   if (!fs::exists(path)) return costs;
@@ -100,12 +108,16 @@ int calibrate_machine(const PlanOptions& options) {
     graph = parse_graph(read_text_file(options.graph, kAsker, "--graph with a printed graph"));
     wanted.graph = &*graph;
   }
+  const fs::path costs = fs::path(options.output).replace_extension(".costs.json");
+  if (!options.output.empty()) {
+    check_can_be_written(options.output);
+    joined_with_file({}, costs.string());
+  }
   Calibration found = calibrate(wanted);
   if (options.output.empty()) {
     std::cout << print_cluster(found.cluster);
     return 0;
   }
-  const fs::path costs = fs::path(options.output).replace_extension(".costs.json");
   found.cluster.kinds.front().costs = costs.filename().string();
   write_file(costs.string(), print_cost_table(joined_with_file(found.costs, costs.string())));
   write_file(options.output, print_cluster(found.cluster));

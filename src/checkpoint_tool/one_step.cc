@@ -39,7 +39,7 @@ std::vector<SavedStep> steps_of_path(const std::string& path) {
 std::unique_ptr<CheckpointReader> open_step(const std::string& path) {
   if (is_step(path)) return std::make_unique<CheckpointReader>(path);
   const auto newest = newest_good(path, [](const SavedStep& saved, const std::string& fault) {
-    std::cerr << saved.path << " is damaged, and an older one is taken: " << fault << "\n";
+    std::cerr << saved.path << " is damaged, an older one is looked for: " << fault << "\n";
   });
   if (!newest) no_checkpoint(path, "good checkpoint");
   return std::make_unique<CheckpointReader>(newest->path);

@@ -20,9 +20,8 @@ constexpr double kBelowZero = -1e-300;  // for bounds that may be reached
 const char* const kPositive = "a number greater than 0";
 
 // Texts of any length come from outside, and a message is read by a person.
-std::string shortened(const std::string& text) {
-  constexpr size_t kMost = 60;
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+std::string shortened(const std::string& text, size_t most = 60) {
+  return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
 // Finds a field that an object has twice, which the library would pass over in silence.
@@ -55,7 +54,7 @@ Json parse_json(const std::string& text, const JsonSource& source) {
       return fields.see(event, parsed);
     });
   } catch (const Json::exception& error) {
-    throw Error(concat(source.name, " is no JSON: ", shortened(error.what())), source.asked_by,
+    throw Error(concat(source.name, " is no JSON: ", shortened(error.what(), 200)), source.asked_by,
                 "numbers without units, names in \"\", no comma behind the last field");
   }
   EPL_CHECK(fields.twice().empty(),
