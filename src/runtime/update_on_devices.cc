@@ -53,7 +53,9 @@ void update_all_at_once(Update& update, const std::vector<ParameterGradient>& gr
 
 void update_on_devices(Update& update, const std::vector<ParameterGradient>& gradients,
                        DeviceTeam& team) {
-  if (!share_memory(gradients)) return update_all_at_once(update, gradients, team);
+  // A step() of the user's own does one parameter after the other by itself, and counts its calls.
+  const bool at_once = !update.fused() || !share_memory(gradients);
+  if (at_once) return update_all_at_once(update, gradients, team);
   for (const auto& each : gradients) update_all_at_once(update, {each}, team);
 }
 

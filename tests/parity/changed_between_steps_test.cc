@@ -101,5 +101,33 @@ TEST(BetweenSteps, LayersMayComeToShareTheirMemory) {
   }
 }
 
+// An optimizer that counts its calls, as schedules inside of optimizers do.
+class Counting : public torch::optim::SGD {
+ public:
+  using SGD::SGD;
+  torch::Tensor step(LossClosure closure = nullptr) override {
+    static_cast<torch::optim::SGDOptions&>(param_groups()[0].options()).lr(0.1 / ++calls_);
+    return SGD::step(closure);
+  }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST(BetweenSteps, AnOptimizerOfTheUsersOwnStepsOnceWhereLayersShareTheirMemory) {
+  const auto make = [] {
+    auto net = std::make_shared<models::Mlp>(8, 8, 3, 8);
+    Program made =
+        program(net, std::make_shared<Counting>(net->parameters(), 0.1), classification(net));
+    made.before_step = [net](int step) {
+      if (step != 3) return;
+      net->layers[2]->parameters()[0].set_data(net->layers[0]->parameters()[0].detach());
+    };
+    return made;
+  };
+  const auto rows = [](int) -> Batch { return {torch::randn({8, 8}), classes(8, {8})}; };
+  EXPECT_TRUE(parity(make, rows, bit_equal(), Variant().steps(7)));
+}
+
 }  // namespace
 }  // namespace epl::parity
