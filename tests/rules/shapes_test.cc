@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "capture/ghost.h"
+#include "capture/stand_ins.h"
 #include "config/libtorch.h"
 #include "layout/tensor_type.h"
 #include "ops/emit.h"
@@ -43,28 +44,10 @@ at::Tensor ghost_of(const at::Tensor& tensor) {
   return ghost;
 }
 
-// Tensors of lists too, each of them once.
-template <typename Change>
-c10::IValue changed(const c10::IValue& value, const Change& change) {
-  if (value.isTensor()) return value.toTensor().defined() ? change(value.toTensor()) : value;
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(change(tensor));
-    return list;
-  }
-  if (!value.isOptionalTensorList()) return value;
-  c10::List<c10::optional<at::Tensor>> list;
-  for (const c10::IValue& item : value.toListRef()) {
-    list.push_back(item.isNone() ? c10::optional<at::Tensor>()
-                                 : c10::optional<at::Tensor>(change(item.toTensor())));
-  }
-  return list;
-}
-
 template <typename Visit>
 void for_each_tensor_of(const Stack& stack, const Visit& visit) {
   for (size_t i = 0; i < stack.size(); ++i) {
-    changed(stack[i], [&](const at::Tensor& tensor) { return visit(i, tensor), tensor; });
+    with_tensors(stack[i], [&](const at::Tensor& tensor) { return visit(i, tensor), tensor; });
   }
 }
 
@@ -81,7 +64,7 @@ Stack arguments_of(const Example& example, const c10::OperatorHandle& op, Lying 
   }
   std::map<c10::TensorImpl*, at::Tensor> known;  // one that is given twice stays one
   for (c10::IValue& value : stack) {
-    value = changed(value, [&](const at::Tensor& tensor) {
+    value = with_tensors(value, [&](const at::Tensor& tensor) {
       at::Tensor& copy = known[tensor.unsafeGetTensorImpl()];
       if (!copy.defined()) copy = laid(cast(tensor, real), lying);
       return copy;
@@ -94,7 +77,7 @@ Stack ghosts_of(const Stack& real) {
   std::map<c10::TensorImpl*, at::Tensor> known;
   Stack stack;
   for (const c10::IValue& value : real) {
-    stack.push_back(changed(value, [&](const at::Tensor& tensor) {
+    stack.push_back(with_tensors(value, [&](const at::Tensor& tensor) {
       at::Tensor& ghost = known[tensor.unsafeGetTensorImpl()];
       if (!ghost.defined()) ghost = ghost_of(tensor);
       return ghost;
